@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Rules for prose: references lead somewhere, lines of Markdown prose have at most 120 characters.
+"""Checks prose: references must resolve, and lines of Markdown prose have at most 120 characters.
 
     tools/check_docs.py          prints what breaks a rule, exit code 1 if anything does
     tools/check_docs.py --wrap   wraps the prose of all Markdown files first
 
-References are links in Markdown files, and paths like docs/kv-cache.md#budgets in comments and documents. A file named
-in a comment must exist in the repository; an anchor must be a heading of it. Tables, code, headings and lines that hold
-a link may be longer than 120 characters, as may CHANGELOG.md (a fact a line) and docs/benchmarks (written by programs).
+References are links in Markdown files, and paths like docs/kv-cache.md#budgets in comments and
+documents. A file named in a comment must exist in the repository; an anchor must be one of its
+headings. Tables, code, headings and lines with a link may be longer than 120 characters, as may
+CHANGELOG.md (one fact per line) and docs/benchmarks (written by programs).
 """
 import pathlib
 import re
@@ -21,9 +22,9 @@ CODE = {".cc", ".h", ".py", ".cmake", ".txt", ".sh", ".in"}
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 # A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#budgets.
 NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?")
-# A name that stands for any: docs/methods/NAME.md.
+# A placeholder for file names: docs/methods/NAME.md.
 PLACEHOLDER = re.compile(r"/(?!README\.md$)[A-Z]+\.md$")
-# Papers' words for sections of documents that are not part of the repository ("methods.md 0.7").
+# Citations of sections in documents outside the repository ("methods.md 0.7").
 SECTION = re.compile(r"\b[\w-]+\.md,? (?:section )?\d")
 
 
@@ -34,7 +35,7 @@ def tracked():
 
 
 def anchors(path, known={}):
-    """The headings of a Markdown file as GitHub names them."""
+    """The anchors that GitHub makes of a Markdown file's headings."""
     if path not in known:
         names = set()
         fenced = False

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that every room of src/ includes only what it declares, that rooms depend downward only, and that none
-names a flag of a command: messages name options, and commands tell the rooms what theirs are called.
+"""Checks that every room of src/ includes only rooms it declares, that rooms depend only on rooms
+below them, and that no message in a room names a command's flag: messages name options, and the
+commands translate these to flags.
 
 Reads the DEPENDS lists of the winnow_room() calls; exits 1 and names each line that breaks a rule.
 """
@@ -38,7 +39,7 @@ def flags_named(path):
 
 
 def read_rooms(problems):
-    """Room -> declared rooms, in the order of src/CMakeLists.txt (from the floor up)."""
+    """Room -> declared rooms, in the order of src/CMakeLists.txt (from the lowest up)."""
     text = (ROOT / "src/CMakeLists.txt").read_text(encoding="utf-8")
     order = re.search(r"foreach\(room ([^)]*)\)", text).group(1).split()
     rooms = {}
@@ -85,7 +86,7 @@ def main():
                     problems.append(f"{where}:{number}: sockets stay in src/server/http ({name})")
                 if name.startswith("kernels/cpu/") and room != "kernels":
                     problems.append(f"{where}:{number}: kernels/cpu is private to kernels ({name})")
-                settings = name == "winnow/compression.h"  # one vocabulary for API, command line and server
+                settings = name == "winnow/compression.h"  # shared by API, command line and server
                 if name.startswith("winnow/") and room not in ("api", "base") and not settings:
                     problems.append(f"{where}:{number}: the public API is seen by api only ({name})")
     tour = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/tour.md").read_text(encoding="utf-8"), re.M)

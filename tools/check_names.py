@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Finds names in the code that gave way to the field's terms: tools/old_names.txt lists them.
+"""Finds names in the code that were replaced by the field's terms: tools/old_names.txt lists them.
 
-Prints each line that uses one and what to write instead; exits 1 if there is any. Strings and comments are skipped.
+Prints each line that uses one and its replacement; exits 1 if there is any. Skips strings and
+comments.
 """
 import pathlib
 import re
@@ -33,7 +34,7 @@ def main():
         path = ROOT / name
         if not path.is_file():
             continue
-        # What is taken out leaves its line ends, so that lines keep their numbers.
+        # Replace what is removed by its line feeds, so that line numbers stay right.
         code = NOT_CODE.sub(lambda m: "\n" * m.group(0).count("\n"), path.read_text(encoding="utf-8"))
         for number, line in enumerate(code.splitlines(), 1):
             for pattern, instead in known:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a name of the standard library is used only where its header is included.
 
-Builds with precompiled headers compile without the #include; the preset dev and other compilers do not. A header counts
-where the file includes it or one of the project's headers that the file includes, however far down. Exits 1 and names
-each line that lacks one.
+Builds with precompiled headers compile without the #include; the preset dev and other compilers do
+not. A header counts if the file includes it, directly or through the project's headers. Exits 1
+and names each line that lacks one.
 """
 import pathlib
 import re
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The headers that cmake/WinnowRoom.cmake precompiles, and names that each must be included for.
+# The headers that cmake/WinnowRoom.cmake precompiles, and the names that require each.
 NAMES = {
     "algorithm": "all_of any_of clamp copy copy_n count count_if equal fill fill_n find find_if is_sorted lower_bound max "
                  "max_element min min_element minmax_element none_of nth_element partial_sort remove_if reverse rotate "
@@ -34,7 +34,7 @@ NAMES = {
     "vector": "vector",
 }
 HEADER_OF = {name: header for header, names in NAMES.items() for name in names.split()}
-# What the standard, or every library there is, includes with another header.
+# Headers that also provide another's names, by the standard or in every library.
 PAIRS = ("algorithm array functional map memory optional set span string string_view tuple unordered_map variant vector")
 ALSO = {header: {"utility"} for header in PAIRS.split()}
 ALSO["span"] |= {"array"}
@@ -66,7 +66,7 @@ class Source:
 def main():
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "*.h", "*.cc"],
                             check=True, capture_output=True, text=True).stdout.split()
-    listed = [path for path in listed if not path.startswith("tools/train_model/")]  # headers that are parts of one source
+    listed = [path for path in listed if not path.startswith("tools/train_model/")]  # parts of one source
     files = {pathlib.PurePath(path) for path in listed if (ROOT / path).exists()}
     sources = {path: Source(path, files) for path in files}
 

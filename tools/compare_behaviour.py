@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Checks that two builds of winnow behave alike, bit for bit: for changes that must not change anything.
+"""Checks that two builds of winnow behave alike, bit for bit, after a change that must not alter
+results.
 
     tools/compare_behaviour.py OLD_BINARY NEW_BINARY --text FILE [--tokens 12] [--quick] [-m MODEL]
 
-Runs both on the same text: every method that the old build lists, cache types, chunks of the prompt, row blocks, thread
-counts and pairs of methods. Compares generated tokens, bytes of the cache, every decision (--trace), the logits of
-a perplexity window (--save-logits), the numbers of a streamed text, and error messages. Prints what differs; exits 1 if
-anything does. --quick: one run of each command a method, and the full cache under everything else.
+Runs both on the same text: every method that the old build lists, cache types, chunks of the
+prompt, row blocks, thread counts and pairs of methods. Compares generated tokens, bytes of the
+cache, every plan (--trace), the logits of a perplexity window (--save-logits), the numbers of a
+streamed text, and error messages. Prints the differences; exits 1 if there are any. --quick: one
+run of each command per method, and the full cache under everything else.
 """
 import argparse
 import hashlib
@@ -17,7 +19,7 @@ import sys
 import tempfile
 
 SIZE = ["--kv-size", "96"]
-# Methods that find their own size, or are not run as they are listed.
+# Methods that need other arguments than a budget.
 ARGUMENTS = {
     "full": [], "twilight": [], "refreekv": [],
     "pyramidinfer": [],
@@ -26,7 +28,7 @@ SPECS = {
     "pyramidinfer": "pyramidinfer:min_context=32,block=16",
     "custom": "custom:score=heavy,budget=competing,merge=spread,recent=8,when=step",
 }
-# Numbers of --json that say how long something took or how much memory the process had.
+# Fields of --json that vary between runs: times and memory of the process.
 VARYING = {"timings", "seconds", "peak_rss_bytes", "load_ms", "tokens_per_second", "resident_bytes"}
 
 
@@ -41,7 +43,7 @@ def method_arguments(name):
 
 
 def variations(quick, names):
-    """Arguments that say how a cache is kept and how its text is computed."""
+    """Arguments for how the cache is kept and how its text is computed."""
     base = ["-t", "2"]
     for name in names:
         yield method_arguments(name) + base
@@ -75,7 +77,7 @@ def strip(value):
 
 
 def outcome(binary, arguments, files, model):
-    """What a command answers, with its files by their hashes."""
+    """The results of a command, with its output files replaced by their hashes."""
     with tempfile.TemporaryDirectory() as folder:
         for option in files:
             arguments = arguments + [option, str(pathlib.Path(folder) / option.strip("-"))]

@@ -3,9 +3,10 @@
 
     make_gguf.py OUT.gguf architecture=qwen2 embedding=64 heads=4 kv_heads=2 qkv_bias=1 matrix_type=F16
 
-Every field of Shape can be set on the command line. The scales are chosen so that the model behaves like a trained
-one numerically: residuals of order 1, attention neither uniform nor one-hot, logits with a spread of a few units.
-The same shape and seed give the same bytes with the same numpy. Needs PyPI `gguf` and `numpy`.
+Every field of Shape can be set on the command line. The scales make the model behave numerically
+like a trained one: residuals of order 1, attention neither uniform nor one-hot, logits with a
+standard deviation of a few units. With the same numpy, the same shape and seed give the same
+bytes. Needs PyPI `gguf` and `numpy`.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "falcon", "phi3")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a file looks like. Zero means: as the architecture or the other fields imply."""
+    """Options of a file. Zero: derived from the architecture or the other fields."""
 
     architecture: str = "llama"
     embedding: int = 32
@@ -32,11 +33,11 @@ class Shape:
     kv_heads: int = 2
     head_dim: int = 0  # 0: embedding / heads
     context: int = 256
-    tied: bool = True  # no output matrix: the embedding serves
+    tied: bool = True  # no output matrix: the embedding is used
     qkv_bias: bool = False
-    all_biases: bool = False  # also of the attention output and the feed-forward matrices
+    all_biases: bool = False  # adds biases to the attention output and the feed-forward matrices
     fused_qkv: bool = False
-    two_norms: bool = False  # falcon: the 40B form with its own norm for attention
+    two_norms: bool = False  # falcon: the 40B variant, whose attention has its own norm
     epsilon: float = 1e-5
     matrix_type: str = "F32"  # F32, F16, BF16; vectors are always F32
 
@@ -59,7 +60,7 @@ class Shape:
 
 
 def random_tensor(seed, name, rows, cols, std):
-    """Normal values; they depend on the tensor's name, not on the order in which tensors are made."""
+    """Normal values that depend on the tensor's name, not on the order of the tensors."""
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     values = rng.standard_normal((rows, cols) if rows else cols, dtype=np.float32)
     values *= np.float32(std)
@@ -67,7 +68,7 @@ def random_tensor(seed, name, rows, cols, std):
 
 
 def llama3_frequency_factors(shape):
-    """Llama 3.1's divisors: low frequencies by the factor, high ones not at all, a ramp between."""
+    """Llama 3.1's divisors: low frequencies by the factor, high ones by 1, a ramp between."""
     i = np.arange(shape.key_dim // 2, dtype=np.float64)
     wavelength = 2 * math.pi * shape.rope_base ** (2 * i / shape.key_dim)
     low, high = 1.0, 4.0
@@ -77,7 +78,7 @@ def llama3_frequency_factors(shape):
 
 
 class ModelWriter:
-    """One file being written."""
+    """Writes one file."""
 
     def __init__(self, path, shape, seed):
         self.shape, self.seed = shape, seed
@@ -94,7 +95,7 @@ class ModelWriter:
             data = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
             self.writer.add_tensor(full, data, raw_dtype=gguf.GGMLQuantizationType.BF16)
         else:
-            # The F32 twin of an F16 file holds the same numbers.
+            # The F32 version of an F16 file holds the same numbers.
             self.writer.add_tensor(full, values.astype(np.float16).astype(np.float32))
 
     def vector(self, full, n, mean, std):
@@ -113,7 +114,8 @@ class ModelWriter:
     def tensors(self):
         s, w = self.shape, self.writer
         falcon = s.architecture == "falcon"
-        # Tied: the embedding is also the output, which wants small values; the first norm makes up for it.
+        # A tied embedding is also the output matrix, which needs small values; the first norm
+        # compensates.
         self.matrix("token_embd", s.vocabulary, s.embedding, gain=1.2, std=None if s.tied else 1.0)
         if not s.tied:
             self.matrix("output", s.vocabulary, s.embedding, gain=1.2)
@@ -157,7 +159,7 @@ class ModelWriter:
 
     def metadata(self):
         s, w, arch = self.shape, self.writer, self.shape.architecture
-        w.add_name(f"random weights, seed {self.seed}")  # llama.cpp wants more tokens of names with "phi3"
+        w.add_name(f"random weights, seed {self.seed}")  # llama.cpp expects more tokens if the name contains "phi3"
         w.add_quantization_version(2)
         w.add_file_type({"F32": 0, "F16": 1, "BF16": 32}[s.matrix_type])
         w.add_context_length(s.context)
@@ -211,7 +213,8 @@ class ModelWriter:
         w.add_add_bos_token(True)
 
     def bpe_vocabulary(self):
-        """The 256 bytes in GPT-2's disguise, random merges of pieces, and an end-of-text token last."""
+        """The 256 bytes in GPT-2's byte alphabet, random merges of pieces, and a final end-of-text
+        token."""
         pieces = list(gpt2_bytes())
         merges, known = [], set(pieces)
         letters = [c for c in "etaoinshrdlucmfwygpbvkxqjzETAOINSHRDLU.,'"]
@@ -224,7 +227,7 @@ class ModelWriter:
         rng = np.random.Generator(np.random.PCG64([self.seed, zlib.crc32(b"merges")]))
         while len(pieces) < self.shape.vocabulary - 1:
             for left, right in rng.random((4096, 2)):
-                # The square favours early pieces: short tokens stay the commonest building blocks.
+                # Squaring favours early pieces, so that short tokens are the most common parts.
                 a, b = grown[int(left**2 * len(grown))], grown[int(right**2 * len(grown))]
                 if b[0] == "Ġ" or len(a) + len(b) > 14 or a + b in known:
                     continue
@@ -256,7 +259,7 @@ class ModelWriter:
 
 
 def gpt2_bytes():
-    """The characters by which GPT-2's vocabulary stands for the bytes 0..255."""
+    """The characters that represent the bytes 0..255 in GPT-2's vocabulary."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = iter(range(256, 512))
     return [chr(b) if b in shown else chr(next(spare)) for b in range(256)]

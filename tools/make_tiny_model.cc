@@ -1,11 +1,11 @@
-// Writes a small llama model with random weights and a readable vocabulary: something to run where
-// no real model is at hand. What it says is nonsense.
+// Writes a small llama model with random weights and a readable vocabulary, to run where no trained
+// model is at hand. It generates nonsense.
 //
 //   make_tiny_model OUT.gguf [f32|f16] [VALUE_GAIN]
 //
-// VALUE_GAIN makes values of attention that much larger than 1: 1e6 overflows a cache of f16, nan
-// is a damaged model (both with f32 weights, which can hold them). The same bytes on every machine:
-// vocabulary and weights come from fixed lists and a fixed seed.
+// VALUE_GAIN scales the values of attention from 1: 1e6 overflows an f16 cache, nan makes a damaged
+// model (both need f32 weights). The file has the same bytes on every machine: vocabulary and
+// weights come from fixed lists and a fixed seed.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -26,11 +26,11 @@ using winnow::gguf::testing::Builder;
 constexpr int64_t kWidth = 64;
 constexpr int64_t kFeedForward = 176;
 constexpr int kLayers = 3;
-constexpr int kHeads = 2;  // of 32 dimensions, so that every cache type can hold them
+constexpr int kHeads = 2;  // of 32 dimensions, a multiple of every cache type's block
 constexpr int kKvHeads = 1;
 constexpr int64_t kHeadDim = kWidth / kHeads;
 constexpr uint32_t kContext = 512;
-constexpr int64_t kFirstPiece = 5 + 256;  // of the vocabulary, after control tokens and bytes
+constexpr int64_t kFirstPiece = 5 + 256;  // first id after control tokens and bytes
 
 // Pieces of English, most frequent first; "_" stands for the space before a word.
 constexpr std::string_view kPieces =
@@ -52,8 +52,8 @@ class RandomWeights {
  public:
   RandomWeights(Builder& builder, TensorType type) : builder_(builder), type_(type) {}
 
-  // NAME.weight [cols, rows]: an input of size 1 gives outputs of about size `gain`, those of the
-  // first `n_quiet` rows of a tenth of that.
+  // NAME.weight [cols, rows]: an input of size 1 gives outputs of size about `gain`; those of the
+  // first `n_quiet` rows are a tenth of that.
   void Matrix(const std::string& name, int64_t rows, int64_t cols, double gain = 1,
               int64_t n_quiet = 0) {
     std::vector<float> values(static_cast<size_t>(rows * cols));
@@ -87,7 +87,8 @@ class RandomWeights {
   winnow::Rng rng_{2024};
 };
 
-// A SentencePiece-style vocabulary: control tokens, all bytes, letters, pieces. Returns its size.
+// Adds a SentencePiece-style vocabulary (control tokens, all bytes, letters, pieces); returns its
+// size.
 int64_t AddVocabulary(Builder& builder) {
   constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"};
@@ -109,7 +110,8 @@ int64_t AddVocabulary(Builder& builder) {
     kinds.push_back(kNormal);
     scores.push_back(-static_cast<float>(tokens.size()));
   };
-  // Merging needs the way to a piece, so all its beginnings are pieces too, after the whole ones.
+  // Merging reaches a piece through its prefixes, so all prefixes are pieces too, after the whole
+  // ones.
   std::vector<std::string_view> pieces;
   for (std::string_view rest = kPieces; !rest.empty();) {
     const size_t space = rest.find(' ');

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what jieba and LongBench's Chinese scores say, for src/eval/metrics/jieba_test.cc.
+"""Writes the expected results of jieba and LongBench's Chinese scores for
+src/eval/metrics/jieba_test.cc.
 
-expected/jieba/: a dictionary and model tables that were drawn at random over a few characters, in the files and form of
-the package. expected/jieba.json: how jieba cuts random texts with these, and how it cuts sentences, and scores answers,
-with its own tables (which are not copied here: the test reads them from an installed package).
+expected/jieba/: a dictionary and model tables drawn at random over a few characters, in the files
+and format of the package. expected/jieba.json: how jieba splits random texts with these, and how
+it splits sentences and scores answers with its own tables. Its tables are not copied here: the
+test reads them from an installed package.
 
     build/eval-oracles/bin/pip install -r tools/eval_oracles/requirements.txt
     build/eval-oracles/bin/python tools/eval_oracles/make_chinese.py
@@ -33,7 +35,8 @@ PUNCTUATION = set(string.punctuation + "！？｡。＂＃＄％＆＇（）＊�
 
 
 def tables(rng):
-    """(dictionary lines, start, transitions, emissions), random, in the form of the package's files."""
+    """(dictionary lines, start, transitions, emissions), random, in the format of the package's
+    files."""
     words = {"".join(rng.choices(HAN, k=rng.choice((1, 2, 2, 3, 4)))): rng.choice((0, 1, 3, 30, 400, 5000)) for _ in range(150)}
     words.update({"x1": 40, "C++": 7, "a-Z": 2})
     log = lambda: round(-rng.uniform(0.1, 4), 6)  # noqa: E731

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/eval/metrics/expected/*.json: what the published scorers say about made-up answers, a kind of score a file.
+"""Writes src/eval/metrics/expected/*.json: the published scorers' results for invented answers, one
+file per kind of score.
 
-The unit tests hold winnow's metrics to it. ROUGE-L, ROUGE-1, edit similarity and BLEU come from the packages that the
-papers' evaluations use; the other rules are restated here from their definitions, in a few lines each.
+Unit tests compare winnow's metrics with them. ROUGE-L, ROUGE-1, edit similarity and BLEU come from
+the packages that the papers' evaluations use; the other rules are reimplemented here from their
+definitions, in a few lines each.
 
     python3 -m venv build/eval-oracles && build/eval-oracles/bin/pip install -r tools/eval_oracles/requirements.txt
     build/eval-oracles/bin/python tools/eval_oracles/make_expected.py
@@ -30,7 +32,7 @@ CODE = ["    return value", "for i in range(10):", "    if e.text == language:",
         "public static void main(String[] args) {", "}", "int länge = größe;", "let s = `template`;"]
 CLASSES = ["Food", "Date", "Order, rank", "Speed", "Other entity", "Other number", "Individual", "Title of a person",
            "Description of a person", "Group or organization of person", "Color", "Number of something", "Weight"]
-# What says nothing of a needle.
+# Words that do not identify a needle.
 COMMON = set("""and are as at be by for from has in is it its of on that this thing to was were will with""".split())
 FIXED = [("", ""), ("", "x"), ("x", ""), ("the", "a"), ("The cat.", "a cat"), ("cat", "cat"), (".", "."), ("a. b. c", "c. b. a"),
          (" . ", "x"), ("one two three", "three two one"), ("A  B\tC\n", "a b c"), ("\u00a0x\u2003y", "x y"),
@@ -107,7 +109,7 @@ def bleu(answer, reference):
 
 
 def found_cases(rng):
-    """RULER's string_match_all and string_match_part; and the share of a needle's words (ours)."""
+    """RULER's string_match_all and string_match_part, and the share of a needle's words (ours)."""
     cases = []
     for _ in range(60):
         references = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 3))) for _ in range(rng.randrange(1, 5))]
@@ -122,7 +124,7 @@ def found_cases(rng):
 
 
 def number_cases(rng):
-    """Texts whose last number is known, because it was put there."""
+    """Texts that were built with a known last number."""
     cases = [{"text": text, "number": ""} for text in ("", "none", "x.", "$", "-")]
     while len(cases) < 60:
         written, number = rng.choice([(lambda n: (str(n), str(n)))(rng.randrange(0, 2000)),
@@ -137,7 +139,8 @@ def number_cases(rng):
 
 
 def math_cases(rng):
-    """TheoremQA: answers made right or wrong. Floats and lists of them may be 4 % off, integers not."""
+    """TheoremQA: answers built right or wrong. Floats and lists of them may be 4 % off, integers
+    not at all."""
     cases = []
     forms = ["The answer is {}.", "so the answer is {}", "Answer: {}", "We compute 7 and 8.\n{}", "the answer is 3? No: the answer is {}"]
     while len(cases) < 75:
@@ -168,7 +171,7 @@ def math_cases(rng):
 
 
 def letter_cases(rng):
-    """Answers that name options, because they were put there."""
+    """Answers that were built to name known options."""
     cases = [{"answer": answer, "letters": ""} for answer in ("", "none of them", "42", "I do not know", "\n")]
     while len(cases) < 60:
         letters = sorted(rng.sample("ABCD", rng.choice([1, 1, 1, 2, 3])))
@@ -184,7 +187,7 @@ def letter_cases(rng):
 
 
 def choice_cases(rng):
-    """TruthfulQA's MC1 and MC2 from log-probabilities."""
+    """TruthfulQA's MC1 and MC2 from log probabilities."""
     cases = []
     for _ in range(60):
         n = rng.randrange(2, 9)
@@ -239,7 +242,7 @@ def main():
     for name, cases in expected.items():
         lists = {name: cases, "classes": CLASSES} if name == "class_matches" else {name: cases}
         lines = [f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in values) + "\n]"
-                 for key, values in lists.items()]  # a case per line
+                 for key, values in lists.items()]  # one case per line
         (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     print(f"{OUT}: " + ", ".join(f"{len(value)} {name}" for name, value in expected.items()))
 

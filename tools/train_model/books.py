@@ -1,14 +1,14 @@
 """Books as plain chapters: no header, no licence, no table of contents, one line per paragraph.
 
-Two formats: Project Gutenberg's files as they are, and clean text with two line feeds between paragraphs and three
-between chapters (Standard Ebooks' spine).
+Two formats: Project Gutenberg's original files, and clean text with two line feeds between
+paragraphs and three between chapters (Standard Ebooks' spine).
 """
 import pathlib
 import re
 
 # A heading paragraph: "CHAPTER XII", "Chapter 3", "CHAPTER 41. Moby Dick.", "ADVENTURE IV. THE ...", "VII. THE ADVENTURE ..."
 HEADING = re.compile(r"^(?:CHAPTER|Chapter|ADVENTURE) +(?:[IVXLC]+|\d+)\b.{0,80}$|^[IVX]+\. THE [A-Z' -]+$")
-SHORTEST = 1500  # characters; a "chapter" below this is an entry of a table of contents
+SHORTEST = 1500  # characters; a shorter "chapter" is an entry of a table of contents
 
 
 def clean(raw):
@@ -33,7 +33,8 @@ def chapters(path):
 
 
 def split(folder, held_out):
-    """Training and held-out text, each [(book, heading, text)]. held_out: file name to 1-based chapter numbers."""
+    """Training and held-out text, each [(book, heading, text)]. held_out: file name -> 1-based
+    chapter numbers."""
     train, held = [], []
     for path in sorted(pathlib.Path(folder).glob("*.txt")):
         wanted = set(held_out.get(path.name, ()))
@@ -48,7 +49,7 @@ def split(folder, held_out):
 
 
 def clean_chapters(path):
-    """[(heading, text)] of a book in clean text; title pages and other short parts are left out."""
+    """[(heading, text)] of a book in clean text, without title pages and other short parts."""
     found = []
     for part in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n\n"):
         paragraphs = [p for p in (re.sub(r"\s+", " ", p).strip() for p in part.split("\n\n")) if p]
@@ -59,7 +60,8 @@ def clean_chapters(path):
 
 
 def split_books(folder, held_out):
-    """Training and held-out text of clean books, each [(book, heading, text)]. held_out: whole books, file names."""
+    """Training and held-out text of clean books, each [(book, heading, text)]. held_out: file names
+    of whole books."""
     train, held, missing = [], [], set(held_out)
     for path in sorted(pathlib.Path(folder).glob("*.txt")):
         (held if path.name in missing else train).extend((path.stem, *c) for c in clean_chapters(path))

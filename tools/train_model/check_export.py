@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Holds a GGUF against reference.npz of export.py: tokens of a text, logits and greedy answers of 20 prompts.
+"""Compares a GGUF with reference.npz of export.py: tokens of a text, logits and greedy answers of
+20 prompts.
 
-Read by llama.cpp (PyPI llama-cpp-python), or with --winnow by winnow. Exit code 1 where tokens or an answer differ, or
-the logits of a prompt are off by more than --tolerance (norm of the difference over the norm of the logits).
+Runs llama.cpp (PyPI llama-cpp-python), or winnow with --winnow. Exit code 1 if tokens or an answer
+differ, or if the relative error of a prompt's logits (norm of the difference over the norm of the
+logits) exceeds --tolerance.
 """
 import argparse
 import pathlib
@@ -53,7 +55,7 @@ class Winnow:
 
 
 def same_answer(made, wanted, ends=(0, 2)):
-    """Equal up to the token that ends the answer, which a reader may leave out."""
+    """Equal up to the token that ends the answer, which an engine may leave out."""
     wanted = wanted.tolist()
     return made == wanted or (wanted[-1] in ends and made == wanted[:-1])
 

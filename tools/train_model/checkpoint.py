@@ -1,4 +1,4 @@
-"""Checkpoints on disk, and weights alone as float16 files small enough to travel."""
+"""Checkpoints on disk, and packed weights: float16 files small enough to copy around."""
 import json
 import os
 import pathlib
@@ -8,7 +8,8 @@ import torch
 
 
 def save(path, state):
-    """Writes beside the target and renames: whenever it is interrupted, the old checkpoint or the new one is whole."""
+    """Writes a temporary file and renames it: after an interruption the old or the new checkpoint
+    is complete."""
     path = pathlib.Path(path)
     temporary = path.with_suffix(".tmp")
     with open(temporary, "wb") as f:
@@ -23,7 +24,8 @@ def load(path):
 
 
 def pack(folder, p, meta, part_bytes=15 << 20):
-    """Writes weights.json and weights.0.f16, weights.1.f16, .. of at most part_bytes each. meta: written along."""
+    """Writes weights.json and weights.0.f16, weights.1.f16, ... of at most part_bytes each. `meta`
+    goes into weights.json."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     data = b"".join(v.detach().float().cpu().numpy().astype(np.float16).tobytes() for v in p.values())

@@ -1,7 +1,7 @@
-"""The operations of model.py on two or more CPU cores: kernels.cc through ctypes, with gradients.
+"""The operations of model.py on CPU cores: kernels.cc through ctypes, with gradients.
 
-Sequence lengths and matrix sizes are multiples of 32. Products run in bfloat16 on AMX tiles or AVX-512 where the CPU
-has them, else in float32 on OpenBLAS (`CpuOps.products` says which).
+Sequence lengths and matrix sizes are multiples of 32. Products run in bfloat16 on AMX tiles or
+AVX-512 if the CPU has them, else in float32 on OpenBLAS (`CpuOps.products` says which).
 """
 import ctypes
 import hashlib
@@ -15,12 +15,13 @@ from model import layer, rope_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = ("kernels.cc", "kernels_bf16.h", "kernels_amx.h", "kernels_avx512.h", "kernels_blas.h")
-PRODUCTS = ("openblas-f32", "amx-bf16", "avx512-bf16")  # by what kernels_init returns
+PRODUCTS = ("openblas-f32", "amx-bf16", "avx512-bf16")  # indexed by the result of kernels_init
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC", "-Wno-maybe-uninitialized"]
 
 
 def build(folder, extra=()):
-    """Compiles kernels.cc into `folder` unless the same sources, flags and CPU were compiled there before."""
+    """Compiles kernels.cc into `folder`, unless the same sources, flags and CPU were compiled there
+    before."""
     cpu = next((x for x in open("/proc/cpuinfo") if x.startswith("flags")), "")
     key = hashlib.sha256("".join((HERE / s).read_text() for s in SOURCES).encode() + cpu.encode()
                          + " ".join([*FLAGS, *extra]).encode()).hexdigest()[:16]
@@ -43,7 +44,8 @@ def _p(t):
 
 
 class CpuOps:
-    """One per process. `folder`: where the compiled kernels lie; `extra`: further compiler flags (tests)."""
+    """One per process. `folder`: folder of the compiled kernels; `extra`: further compiler flags
+    (tests)."""
 
     def __init__(self, folder, threads, extra=()):
         for option, value in ((-4, 0), (-1, 2**31 - 1)):  # M_MMAP_MAX, M_TRIM_THRESHOLD: keep freed memory, its
@@ -172,6 +174,7 @@ class CpuOps:
         return self._attention(q.contiguous(), k.contiguous(), v.contiguous(), table)
 
     def head_loss(self, x, embedding, target, weight):
-        """Returns sum(weight * nll), nll, correct (target has the largest logit); x [n, c], the others [n]."""
+        """Returns sum(weight * nll), nll, and correct (the target has the largest logit). x [n, c],
+        the others [n]."""
         return self._head_loss(x.contiguous(), embedding, target.int().contiguous(), weight.contiguous(),
                                torch.is_grad_enabled())

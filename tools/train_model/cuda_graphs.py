@@ -1,18 +1,20 @@
-"""Training steps as CUDA graphs: 8 layers of 256 are thousands of kernels of microseconds, which Python launches too slowly."""
+"""Training steps as CUDA graphs: the small models run thousands of kernels of a few microseconds,
+which Python launches too slowly."""
 import torch
 
 
 class Replayed:
-    """update(ids, weights, rates) -> loss, correct, recorded at the second batch of a shape and replayed from then on.
+    """update(ids, weights, rates) -> loss, correct. Recorded at the second batch of a shape and
+    replayed from then on.
 
-    The first batch of a shape runs as it is: libraries choose their algorithms and allocate then, which a recording
-    must not contain. Numbers that change with the step are read from the device. Dropout draws from the seed that is set
-    before the call, as without a graph.
+    The first batch of a shape runs without recording, because libraries then choose algorithms and
+    allocate, which must not be recorded. Numbers that change with the step are read from the
+    device. Dropout draws from the seed that is set before the call, as without a graph.
     """
 
     def __init__(self, update):
         self.update, self.graphs, self.seen = update, {}, set()
-        self.pool, self.side = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # graphs run one after the other
+        self.pool, self.side = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # graphs never run concurrently
 
     def __call__(self, ids, weights, rates):
         rates = torch.tensor(rates, dtype=torch.float32).to(ids.device, non_blocking=True)

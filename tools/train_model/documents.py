@@ -1,4 +1,5 @@
-"""What the documents of tasks.py are made of: stretches of weighted ids, drawn names and values, text with facts in it."""
+"""Parts of the documents of tasks.py: runs of weighted ids, drawn names and values, text that
+contains facts."""
 import dataclasses
 
 import numpy as np
@@ -6,20 +7,20 @@ import numpy as np
 import wordings as W
 from tokenizer import CHAT_END, CHAT_START, END
 
-TEMPLATE, QUESTION, NONE, ANSWER = 0.2, 0.2, 0.0, -1.0  # weights of parts; ANSWER is set when the sequence is complete
+TEMPLATE, QUESTION, NONE, ANSWER = 0.2, 0.2, 0.0, -1.0  # weights; ANSWER is replaced when the sequence is complete
 
 
 @dataclasses.dataclass
 class Answer:
     task: str
-    start: int  # ids[start:end] is the answer without what ends it
+    start: int  # ids[start:end] is the answer without its end token
     end: int
-    depth: float  # place of what has to be found, 0 first to 1 last id of the document
+    depth: float  # relative position of the fact to find, 0 (first) to 1 (last id of the document)
 
 
 @dataclasses.dataclass
 class Piece:
-    """A stretch of ids with weights; `answers` are relative to its start."""
+    """A run of ids with weights; `answers` are relative to its start."""
     ids: list = dataclasses.field(default_factory=list)
     weights: list = dataclasses.field(default_factory=list)
     answers: list = dataclasses.field(default_factory=list)
@@ -33,7 +34,8 @@ class Piece:
 
 
 class Corpus:
-    """Encoded text and the places where a sentence ends and the next begins with a space and a letter."""
+    """Encoded text, and the positions where a sentence ends and the next one begins with a space
+    and a letter."""
 
     def __init__(self, ids, tokenizer):
         self.ids = np.asarray(ids, dtype=np.int64)
@@ -50,12 +52,13 @@ class Corpus:
 
 
 class Documents:
-    """Draws words and builds documents of them. Needs `tok`, `corpus` and `held` (Sampler)."""
+    """Draws words and builds documents from them. Requires `tok`, `corpus` and `held` (Sampler)."""
 
     # -- words ---------------------------------------------------------------------------------------------------
 
     def pick(self, rng, name):
-        """One of a list of wordings.py: of the held-out one where the sampler is held out and there is one."""
+        """Draws from a list of wordings.py, the held-out variant if the sampler is held out and
+        there is one."""
         return rng.choice(getattr(W, name + "_HELD", None) or getattr(W, name)) if self.held else rng.choice(getattr(W, name))
 
     def made_name(self, rng):
@@ -98,7 +101,7 @@ class Documents:
         return rng.choice({"word": W.WORDS, "colour": W.COLOURS, "place": W.PLACES}[kind])
 
     def key(self, rng):
-        """A key of a key-value list."""
+        """Draws a key of a key-value list."""
         r = rng.random()
         if r < 0.25:
             return "".join(rng.choice("0123456789abcdef") for _ in range(rng.randint(4, 8)))
@@ -114,7 +117,8 @@ class Documents:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     def render(self, pattern, before="", base=TEMPLATE, **fields):
-        """Ids and weights of a pattern: the pattern's words weigh `base`, the fields nothing."""
+        """Ids and weights of a pattern: the pattern's words have the weight `base`, the fields 0.
+        """
         parts, rest = [(before, base)] if before else [], pattern
         while rest:
             at = rest.find("{")
@@ -131,7 +135,8 @@ class Documents:
         return self.render(pattern, before=" ", **fields)
 
     def dialogue_parts(self, rng):
-        """(before the document, between document and question, before an answer, after it), for one of the two forms."""
+        """Texts (before the document, between document and question, before an answer, after it)
+        for one of the two forms."""
         if rng.random() < self.plain:
             return [], "\n\nQuestion: ", "\nAnswer:", None
         head = []
@@ -163,10 +168,10 @@ class Documents:
         out.add(ids, ANSWER)
 
     def haystack(self, rng, size, form, pieces, places, questions):
-        """Book text of the size that makes the document `size` ids long, with `pieces` put between its sentences.
+        """Book text with `pieces` between its sentences, sized so that the document has `size` ids.
 
-        places: wanted depth of each piece in the text, or None for anywhere. questions: as for ask(), the depth
-        replaced by the index of the piece that holds the answer.
+        places: depth of each piece in the text, or None for a random one. questions: as for ask(),
+        but with the index of the piece that holds the answer in place of the depth.
         """
         head, tail = Piece(), Piece()
         head.add([END, *form[0]], NONE)

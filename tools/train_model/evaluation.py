@@ -1,4 +1,5 @@
-"""Measurements during training, with the training model itself. The figures of the model card come from measure.py."""
+"""Measurements during training, on the training model. The figures of the model card come from
+measure.py."""
 import collections
 import math
 
@@ -10,14 +11,16 @@ import tasks
 
 
 def _batches(sequences, tokens):
-    """Sequences of one length in batches of at most `tokens` ids."""
+    """Splits sequences of one length into batches of at most `tokens` ids."""
     n = max(1, tokens // (len(sequences[0][0]) - 1))
     for i in range(0, len(sequences), n):
         yield sequences[i:i + n]
 
 
 class Evaluator:
-    """Measures on the held-out text. run(ids, target, weight) -> nll, correct, both [batch, length]."""
+    """Measures on the held-out text. run(ids, target, weight) -> nll, correct, both [batch,
+    length].
+    """
 
     def __init__(self, tokenizer, corpus, run, seed=77, batch_tokens=8192):
         self.tok, self.corpus, self.run, self.seed, self.batch_tokens = tokenizer, corpus, run, seed, batch_tokens
@@ -31,7 +34,7 @@ class Evaluator:
             yield from zip(batch, nll.float().cpu().numpy(), correct.cpu().numpy())
 
     def recall(self, length, documents, held):
-        """Depth decile to share of the needles answered right; 4 facts, one asked for."""
+        """Share of needles answered right per decile of depth; 4 facts, one asked for."""
         sampler, sequences = tasks.Sampler(self.tok, self.corpus, held), []
         for n in range(documents):
             piece = sampler.needle_at((self.seed, "recall", length, held, n), length + 1, (n % 10 + 0.5) / 10)
@@ -42,7 +45,8 @@ class Evaluator:
         return {depth: sum(x) / len(x) for depth, x in sorted(right.items())}
 
     def accuracy(self, task, length, documents, held):
-        """Share of the answers that are right in every id (for quotes and repeated ids: of the ids)."""
+        """Share of answers that are right in every id; for quotes and repeated ids the share of
+        right ids."""
         sampler, sequences = tasks.Sampler(self.tok, self.corpus, held), []
         for n in range(documents):
             sequences.append(sampler.sequence(tasks.generator(self.seed, task, length, held, n), length, {task: 1.0}, 1.0))
@@ -57,7 +61,7 @@ class Evaluator:
         return {name: sum(x) / len(x) for name, x in out.items()}
 
     def bits_per_byte(self, length, windows):
-        """Held-out text in windows that start with <|endoftext|>, evenly spaced."""
+        """On evenly spaced windows of held-out text that start with <|endoftext|>."""
         x, sequences = self.corpus.ids, []
         for start in np.linspace(0, len(x) - length - 1, windows).astype(int):
             sequences.append((np.concatenate([[0], x[start:start + length]]), None, None))
@@ -67,7 +71,7 @@ class Evaluator:
         return nats / math.log(2) / size
 
     def quote_bits_per_byte(self, length, windows):
-        """(all of the text with quoted passages, only the quoted ids that can be known)."""
+        """(over all of a text with quoted passages, over the predictable quoted ids only)."""
         sampler, sequences = tasks.Sampler(self.tok, self.corpus), []
         for n in range(windows):
             sequences.append(sampler.sequence(tasks.generator(self.seed, "quotes", length, n), length, {"quote": 1.0}, 1.0))
@@ -90,7 +94,7 @@ class Evaluator:
 
 
 def runner(p, shape, ops, device, autocast):
-    """The `run` of an Evaluator for parameters p; lengths need not be multiples of 32."""
+    """The `run` of an Evaluator for parameters p. Lengths need not be multiples of 32."""
     @torch.no_grad()
     def run(ids, target, weight):
         length = ids.shape[1]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes NAME-F16.gguf and NAME-Q8_0.gguf of a checkpoint, and reference.npz for check_export.py.
+"""Writes NAME-F16.gguf and NAME-Q8_0.gguf from a checkpoint, and reference.npz for check_export.py.
 
-The checkpoint is train.py's last.pt or a folder of packed weights. reference.npz: float32 logits of the training
-program's model for prompts of the tasks.
+The checkpoint is train.py's last.pt or a folder of packed weights. reference.npz holds the float32
+logits of the training model for prompts of the tasks.
 """
 import argparse
 import json
@@ -28,12 +28,14 @@ TENSORS = {"n1": "attn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v", "o": 
 
 
 def halves(x, heads):
-    """Rows of every head with the pairs (0, 1), (2, 3), .. in halves, as qwen3 rotates them. x [heads * head_dim, ..]."""
+    """Reorders the rows of every head from RoPE pairs (0, 1), (2, 3), .. to halves, as qwen3
+    rotates them. x [heads * head_dim, ..]."""
     return x.view(heads, -1, 2, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 
 def gguf_tensors(p, shape):
-    """GGUF name to float32 array. In training the rotary pairs are interleaved, as llama wants them; qwen3 does not."""
+    """GGUF name -> float32 array. RoPE pairs are interleaved in training, which llama expects;
+    qwen3 expects halves."""
     if shape.qk_norm:
         heads = {"q": shape.heads, "k": shape.kv_heads, "qn": 1, "kn": 1}
         p = {k: halves(v, heads[k.split(".")[-1]]) if k.split(".")[-1] in heads else v for k, v in p.items()}
@@ -95,9 +97,11 @@ def write(path, p, shape, tok, name, description, quantised):
 
 
 def reference(p, shape, tok, corpus, prompts):
-    """Prompts of several tasks in both forms with the logits after each, and the greedy answer of up to 16 ids.
+    """Prompts of several tasks in both forms, the logits after each, and greedy answers of up to 16
+    ids.
 
-    The answers are those of the weights in the F16 file: where two words are as likely, rounding may choose.
+    The answers are those of the weights rounded as in the F16 file: rounding may decide between
+    two equally likely words.
     """
     rounded = {k: v.half().float() if v.dim() == 2 else v for k, v in p.items()}
     ids_of, logits_of, answers = [], [], []

@@ -1,10 +1,9 @@
 // CPU training kernels for the Llama architecture, with gradients; called from cpu_ops.py through
 // ctypes.
 //
-// Matrix products take float32 operands and accumulate in float32. Where the compiler targets
-// AVX-512 with BF16 (through -march=native) the operands are rounded to bfloat16 when they are
-// packed, and AMX tiles multiply them where there are any; elsewhere the products are OpenBLAS
-// sgemm. Everything else is float32.
+// Matrix products take float32 operands and accumulate in float32. If the compiler targets AVX-512
+// with BF16 (through -march=native), operands are rounded to bfloat16 when packed, and multiplied
+// by AMX tiles if available; otherwise the products are OpenBLAS sgemm. Everything else is float32.
 //
 //   g++ -O3 -march=native -ffast-math -fopenmp -shared -fPIC kernels.cc -o kernels.so
 //   [-l:libopenblas.so.0 without AVX-512 BF16]
@@ -20,7 +19,7 @@
 
 namespace {
 
-// A float32 matrix seen through two strides (elements); one of them is 1.
+// A float32 matrix with two strides (in elements), one of which is 1.
 struct Strided {
   const float* data;
   int64_t row;
@@ -28,7 +27,7 @@ struct Strided {
   Strided At(int64_t r, int64_t c) const { return {data + r * row + c * col, row, col}; }
 };
 
-// Rotates interleaved pairs. table [rows, d] holds cos, sin; sign -1 rotates back.
+// Applies RoPE to interleaved pairs. table [rows, d] holds cos, sin; sign -1 rotates back.
 void Rotate(const float* src, int64_t src_stride, float* dst, int64_t dst_stride, int rows, int d,
             const float* table, float sign) {
   for (int t = 0; t < rows; ++t) {
@@ -56,8 +55,8 @@ struct Shape {
 
 extern "C" {
 
-// 0 where products run on sgemm, 1 on AMX tiles, 2 on AVX-512 with BF16, -1 where the system
-// refuses the tiles. Call once, before all else.
+// Call once, before all else. Returns 0 if products run on sgemm, 1 on AMX tiles, 2 on AVX-512 with
+// BF16, -1 if the system denies the tiles.
 int kernels_init(int threads) {
   omp_set_num_threads(threads);
   return InitProducts();
@@ -137,8 +136,8 @@ void rms_backward(const float* x, const float* w, const float* inverse, const fl
       for (int j = 0; j < c; ++j) out[j] = g[j] * w[j] * r - a[j] * f;
     }
   }
-  for (const auto& sum :
-       sums) {  // in a fixed order: a resumed run repeats the interrupted one exactly
+  // In a fixed order, so that a resumed run repeats the interrupted one exactly.
+  for (const auto& sum : sums) {
     for (int j = 0; j < c; ++j) gw[j] += sum[j];
   }
 }
@@ -168,10 +167,10 @@ void swiglu_backward(const float* gate_up, const float* gy, float* g_gate_up, in
   }
 }
 
-// Output matrix and cross-entropy in one, 512 rows at a time, so that the logits of a batch never
-// exist together.
+// Output projection and cross-entropy, 512 rows at a time, so that the logits of a whole batch
+// never exist at once.
 //   x [n, c], embedding [v, c], target [n], weight [n]: the loss is sum(weight * nll)
-//   nll [n], correct [n]: 1 where the target has the largest logit
+//   nll [n], correct [n]: 1 if the target has the largest logit
 //   gx [n, c], g_embedding [v, c] (added to); both null: no gradients
 void head_loss(const float* x, const float* embedding, const int* target, const float* weight,
                float* nll, int* correct, float* gx, float* g_embedding, int n, int c, int v) {

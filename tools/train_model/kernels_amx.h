@@ -6,7 +6,7 @@
 
 namespace {
 
-// The system has to grant the tiles' registers once per process.
+// Requests permission for the tile registers, once per process.
 int InitProducts() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 1 : -1;
@@ -18,11 +18,11 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Tiles are configured per thread and released again, so that a context switch outside saves
-// nothing.
+// Configures the tiles for a thread and releases them, so that context switches outside the scope
+// save no tile state.
 struct TileScope {
   TileScope() {
-    static const TileConfig config;  // static: the compiler sees only its first word being read
+    static const TileConfig config;  // static: otherwise the compiler keeps only the first word
     _tile_loadconfig(&config);
   }
   ~TileScope() { _tile_release(); }

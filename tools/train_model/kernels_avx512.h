@@ -10,7 +10,7 @@ struct TileScope {
   TileScope() {}
 };
 
-// kRows rows of Block32, from `row` on. Their sums stay in registers.
+// Rows [row, row + kRows) of Block32, with the sums in registers.
 template <int kRows>
 inline void BlockRows(const Bf16* left, const Bf16* right, int k_blocks, float* c, int64_t ldc,
                       int row, bool accumulate) {
@@ -27,7 +27,7 @@ inline void BlockRows(const Bf16* left, const Bf16* right, int k_blocks, float* 
       const __m512bh b1 = (__m512bh)_mm512_loadu_si512(right + kTile + pair * 32);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
-        int values;  // the tiles of 16 rows lie one after the other
+        int values;  // the two tiles of 16 rows are contiguous
         std::memcpy(&values, left + (row + r) * 32 + pair * 2, 4);
         const __m512bh a = (__m512bh)_mm512_set1_epi32(values);
         sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a, b0);

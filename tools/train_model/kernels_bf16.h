@@ -11,7 +11,7 @@ namespace {
 
 using Bf16 = uint16_t;
 
-// Tiles that straddle cache lines load at half the speed.
+// Allocates aligned to cache lines: tiles that straddle lines load at half the speed.
 template <typename T>
 struct LineAligned {
   using value_type = T;
@@ -136,7 +136,7 @@ void PackRightPanel(const Strided& b, int k, int cols, Bf16* out) {
 
 // c [m, n] = (or +=) a [m, k] * b [k, n], all threads together.
 void Product(const Strided& a, const Strided& b, float* c, int m, int n, int k, bool accumulate) {
-  constexpr int kDepth = 512;  // so that a packed 32-column panel stays in the first-level cache
+  constexpr int kDepth = 512;  // a packed 32-column panel then fits into the L1 cache
   static Packed right;         // shared by the threads of one call; calls do not overlap
   const int depth_max = std::min(k, kDepth);
   if (right.size() < (size_t)depth_max * n) right.resize((size_t)depth_max * n);
@@ -165,8 +165,8 @@ void Product(const Strided& a, const Strided& b, float* c, int m, int n, int k, 
   }
 }
 
-// e^x for x <= 0 (attention weights), relative error below 1e-4: well under the bfloat16 rounding
-// that follows.
+// e^x for x <= 0 (attention weights). The relative error is below 1e-4, well below the bfloat16
+// rounding that follows.
 inline __m512 ExpNonPositive(__m512 x) {
   const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
   const __m512 whole = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -242,13 +242,13 @@ void ForwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k
   }
 }
 
-// Works on transposed scores (a row per key), so that what depends on the query is a vector along
-// the row and only the gradient of the queries needs the other order.
+// Uses transposed scores (one row per key), so that per-query values are vectors along the row.
+// Only the gradient of the queries needs the other order.
 void BackwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k, const float* v,
                     const float* o, const float* lse, const float* table, const float* go,
                     float* gq, float* gk, float* gv, AttentionScratch& x) {
-  constexpr int kChunk =
-      8;  // blocks of 32 queries whose weights are collected before they are multiplied
+  // Blocks of 32 queries whose weights are collected before one multiplication.
+  constexpr int kChunk = 8;
   const int T = s.length, D = s.d, group = s.heads / s.kv_heads, blocks = T / 32;
   const float scale = 1.0f / std::sqrt((float)D);
   const int64_t q_row = (int64_t)s.heads * D, kv_row = (int64_t)s.kv_heads * D;

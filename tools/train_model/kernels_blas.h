@@ -1,4 +1,4 @@
-// Matrix products and attention of kernels.cc in float32 on a BLAS, for CPUs without AMX.
+// Matrix products and attention of kernels.cc in float32 on a BLAS, for CPUs without AVX-512 BF16.
 // Included by kernels.cc only.
 #pragma once
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measures a finished GGUF through the winnow binary: recall by length and depth, tasks, bits per byte.
+"""Measures a finished GGUF with the winnow binary: recall by length and depth, tasks, bits per
+byte.
 
-Results go to --out as JSON lines, one per document or window; what is there already is not measured again, so an
-interrupted run goes on. `--flags` are passed to winnow (a compression method, say) under the name `--label`.
-model_card.py makes the tables.
+Writes JSON lines to --out, one per document or window. Results already there are not measured
+again, so an interrupted run can be continued. `--flags` are passed to winnow (a compression
+method, for example) and the results named `--label`. model_card.py makes the tables.
 """
 import argparse
 import json
@@ -24,7 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TASKS = ["multi_needle", "multi_value", "key_value", "two_hop", "two_hop_named", "few_shot", "count", "copy", "dialogue"]
 
-# Tasks that are another one's maker with options. multi_needle: one of four questions on twelve facts, behind others.
+# Tasks that are variants of another task. multi_needle: twelve facts and four questions, of which
+# one is measured, after the questions and answers before it.
 TASK_OPTIONS = {"two_hop": ("two_hop", {"chain": False}), "two_hop_named": ("two_hop", {"chain": True}),
                 "multi_needle": ("needle", {"n_facts": 12, "n_questions": 4})}  # fmt: skip
 
@@ -37,7 +39,7 @@ class Winnow:
         self.text = pathlib.Path(self.folder.name) / "prompt.txt"
 
     def call(self, command, text, *flags):
-        self.text.write_bytes(text + b"\n")  # winnow drops a file's final line end
+        self.text.write_bytes(text + b"\n")  # winnow drops a file's final newline
         done = subprocess.run([self.binary, command, "-m", self.model, "-f", str(self.text), *self.threads, *flags,
                                *self.flags, "--json"], capture_output=True)
         if done.returncode:
@@ -48,7 +50,7 @@ class Winnow:
         return self.call("run", text, "-n", str(tokens), "--temp", "0", "--no-display-prompt")
 
     def logits(self, text, window):
-        """(ids as they were fed, float32 logits [n, vocab]) of a text that is one window."""
+        """(ids given to the model, float32 logits [n, vocab]) of a text that is one window."""
         out = pathlib.Path(self.folder.name) / "logits.safetensors"
         self.call("perplexity", text, "-c", str(window), "--save-logits", str(out))
         data = out.read_bytes()
@@ -62,12 +64,12 @@ class Winnow:
 
 
 def text_of(tok, ids):
-    """The text an engine is given: without the first <|endoftext|>, chat marks written out."""
+    """The text to give an engine: without the first <|endoftext|>, with chat marks written out."""
     return b"".join(tokenizer.SPECIAL[i].encode() if i < len(tokenizer.SPECIAL) else tok.bytes[i] for i in ids[1:])
 
 
 def prompts(args, tok, corpus):
-    """(key, ids of the prompt, wanted text, depth) of everything that is answered."""
+    """(key, ids of the prompt, expected text, depth) for everything that is answered."""
     for held in (False, True):
         sampler = tasks.Sampler(tok, corpus, held, plain=1.0)
         for length in args.lengths:
@@ -91,7 +93,8 @@ def prompts(args, tok, corpus):
 
 
 def score(tok, winnow, ids, marked):
-    """Bits and bytes of all ids and of the marked ones; ids start with <|endoftext|> and are one window."""
+    """Bits and bytes of all ids and of the marked ones. The ids start with <|endoftext|> and form
+    one window."""
     fed, logits = winnow.logits(text_of(tok, ids), len(ids))
     if fed.tolist() != list(ids):
         raise SystemExit("winnow makes other tokens of a text than the training program")
@@ -107,7 +110,7 @@ def score(tok, winnow, ids, marked):
 
 
 def windows(args, tok, corpus):
-    """(key, ids, marked stretches): held-out text, all of it, and text with quoted passages."""
+    """(key, ids, marked ranges): held-out text, fully marked, and text with quoted passages."""
     ends, n, start = corpus.ends, 0, int(corpus.ends[0])
     while start + args.window <= len(corpus.ids) and n < args.windows:
         stop = int(ends[np.searchsorted(ends, start + args.window - 1, "right") - 1])

@@ -1,8 +1,9 @@
-"""A Llama-architecture model as plain tensors and functions, and its start values, with or without an induction head.
+"""A Llama-architecture model as plain tensors and functions, and its initial values, with or
+without an induction head.
 
-The operations come from an object (`ops`): TorchOps below runs anywhere PyTorch runs (the GPU, the float32
-reference), CpuOps in cpu_ops.py is the fast way on a CPU. Rotary positions are interleaved pairs, as GGUF's `llama`
-wants them, so the export changes no weight.
+The operations come from an object (`ops`): TorchOps below runs wherever PyTorch runs (on a GPU, or
+as the float32 reference), CpuOps in cpu_ops.py is fast on CPUs. RoPE uses interleaved pairs, as
+GGUF's `llama` expects, so the export does not change weights.
 """
 import dataclasses
 import math
@@ -21,13 +22,13 @@ class Shape:
     ffn: int
     vocab: int
     context: int
-    theta: float = 500000.0  # with head_dim 32 half of the pairs turn by less than a radian over 1000 tokens
+    theta: float = 500000.0  # with head_dim 32 half of the pairs rotate by less than a radian over 1000 tokens
     eps: float = 1e-5
-    qk_norm: bool = False  # RMS norm of every query and key before the rotation: the architecture is qwen3, not llama
+    qk_norm: bool = False  # RMS norm of queries and keys before RoPE; the architecture is then qwen3
 
     @property
     def architecture(self):
-        """In GGUF's words."""
+        """Name in GGUF."""
         return "qwen3" if self.qk_norm else "llama"
 
     def __post_init__(self):
@@ -93,7 +94,8 @@ class TorchOps:
         return (s @ v).transpose(1, 2)
 
     def head_loss(self, x, embedding, target, weight):
-        """Returns sum(weight * nll), nll, correct (target has the largest logit); x [n, c], the others [n]."""
+        """Returns sum(weight * nll), nll, and correct (the target has the largest logit). x [n, c],
+        the others [n]."""
         logits = F.linear(x, embedding).float()
         nll = F.cross_entropy(logits, target, reduction="none")
         with torch.no_grad():
@@ -102,7 +104,8 @@ class TorchOps:
 
 
 def layer(x, n1, q, k, v, o, n2, gu, d, qn, kn, table, shape, ops, dropout):
-    """One transformer layer; the weights are arguments so that one compiled graph serves all layers.
+    """One transformer layer. The weights are arguments, so that one compiled graph serves all
+    layers.
 
     qn, kn: weights of the norms of queries and keys, or None.
     """
@@ -119,7 +122,7 @@ def layer(x, n1, q, k, v, o, n2, gu, d, qn, kn, table, shape, ops, dropout):
 
 
 def hidden(p, ids, shape, ops, dropout=0.0):
-    """ids int64 [batch, length] to [batch, length, dim] after the last norm. p: name to tensor."""
+    """ids int64 [batch, length] -> [batch, length, dim] after the last norm. p: name -> tensor."""
     x = F.embedding(ids, p["emb"])
     table = ops.table(ids.shape[1], shape.head_dim, shape.theta)
     for i in range(shape.layers):
@@ -129,7 +132,7 @@ def hidden(p, ids, shape, ops, dropout=0.0):
 
 
 def loss(p, ids, target, weight, shape, ops, dropout=0.0):
-    """Weighted mean of the loss (weight [batch, length] >= 0); nll and correct [batch, length]."""
+    """Weighted mean loss (weight [batch, length] >= 0); nll and correct [batch, length]."""
     x = hidden(p, ids, shape, ops, dropout).reshape(-1, shape.dim)
     w = weight.reshape(-1)
     total, nll, correct = ops.head_loss(x, p["emb"], target.reshape(-1), w / w.sum().clamp(min=1e-6))
@@ -142,7 +145,8 @@ def logits(p, ids, shape):
 
 
 def start_values(shape, seed, induction_head=True):
-    """Random values, which hold an induction head where one is asked for (the training may change all of it)."""
+    """Random initial values, with an induction head if asked for. Training may change all of them.
+    """
     g = torch.Generator().manual_seed(seed)
     dim, heads, kv, hd, ffn = shape.dim, shape.heads, shape.kv_heads, shape.head_dim, shape.ffn
 
@@ -150,7 +154,7 @@ def start_values(shape, seed, induction_head=True):
         return torch.randn(*size, generator=g) * std
 
     p = {"emb": normal(shape.vocab, dim, std=0.08), "norm": torch.ones(dim)}
-    p["emb"][:, 0] = 0.4  # a constant channel: without biases it is what a head that looks n tokens back reads
+    p["emb"][:, 0] = 0.4  # a constant channel, which replaces a bias for heads that look n tokens back
     for i in range(shape.layers):
         p[f"{i}.n1"], p[f"{i}.n2"] = torch.ones(dim), torch.ones(dim)
         if shape.qk_norm:
@@ -165,12 +169,13 @@ def start_values(shape, seed, induction_head=True):
 
 
 def plant_induction_head(p, shape, normal):
-    """Without it the recall of S did not emerge in the time at hand.
+    """Sets up an induction head. Without it, model S did not learn recall in the available time.
 
-    (a) Query/key columns on the constant channel let head h of layer 0 look h + 1 tokens back, through the rotation.
-    (b) In layer 1, in the slow half of the head, the keys read what such a head wrote and the queries read the current
-    token in the same way, and (c) values and output copy the attended token. Leaving out (c) lost the whole effect: the
-    optimiser overwrites (b) before copying is learned.
+    (a) Query/key columns on the constant channel make head h of layer 0 attend h + 1 tokens back,
+    through RoPE. (b) In layer 1, in the slow half of the head, the keys read what such a head
+    wrote and the queries read the current token in the same way. (c) Values and output copy the
+    attended token. Without (c) the effect is lost: the optimizer overwrites (b) before copying is
+    learned.
     """
     dim, heads, kv, hd = shape.dim, shape.heads, shape.kv_heads, shape.head_dim
     # (a)
@@ -184,7 +189,7 @@ def plant_induction_head(p, shape, normal):
         for h in range(heads):
             q[h * hd + 2 * j, 0] += strength * math.cos((h + 1) * speed[j])
             q[h * hd + 2 * j + 1, 0] -= strength * math.sin((h + 1) * speed[j])
-    # (b), (c): KV head `to` of layer 1 matches through head `source` of layer 0
+    # (b), (c): KV head `to` of layer 1 matches through head `source` of layer 0.
     slow, group = hd // 2, heads // kv
     for to, source in ((0, 0), (1, group)):
         read = p["0.v"][to * hd + slow:(to + 1) * hd].clone()

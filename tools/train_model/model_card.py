@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the model card of one model as Markdown, from what was measured and logged; it holds no figure of its own.
+"""Prints a model's card as Markdown from measurements and logs. All figures come from these files.
 
-What the files do not hold is given as "not measured".
+Missing ones appear as "not measured".
 """
 import argparse
 import collections
@@ -78,7 +78,7 @@ def main():
     print(f"Training: {last['tokens']:,} tokens in {last['seconds'] / 3600:.2f} h ({start['products']}), seed {config['seed']}. Text: "
           f"{data['train']['chapters']} chapters of public-domain books ({data['train']['bytes']:,} bytes, {data['train']['tokens']:,} "
           f"tokens); held out: {data['held']['chapters']} whole chapters ({data['held']['bytes']:,} bytes):\n")
-    by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])  # whole books are all their chapters
+    by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])  # a whole book counts as all its chapters
     print("\n".join(f"- {book}: {n} {'chapter' if n == 1 else 'chapters'}" for book, n in by_book.items()) + "\n")
     print("### Measured by winnow, full cache, greedy\n\nNeedle recall, % by depth, four facts in held-out text, one asked for; words and wordings as in training:\n")
     print(recall(full, False) + "\n\nThe same with keys and wordings not seen in training:\n\n" + recall(full, True))

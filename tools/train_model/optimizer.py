@@ -1,9 +1,11 @@
-"""Muon for the matrices of the layers, Adam for embeddings and norms; the state is plain tensors."""
+"""Muon for the matrices of the layers, Adam for embeddings and norms. The state is plain tensors.
+"""
 import torch
 
 
 def orthogonalised(g, product):
-    """Five Newton-Schulz steps: about U V^T of the singular value decomposition. g [.., rows, cols]."""
+    """Five Newton-Schulz steps, which give about U V^T of the singular value decomposition. g [..,
+    rows, cols]."""
     tall = g.shape[-2] > g.shape[-1]
     x = (g.mT if tall else g).contiguous()
     x = x / (x.float().pow(2).sum((-2, -1), keepdim=True).sqrt() + 1e-7).to(x.dtype)
@@ -33,13 +35,14 @@ class Optimizer:
                 mine[k].copy_(v)
 
     def rates(self, n, factor):
-        """What step() needs of step n (from 1), whose rates are scaled by `factor`: four numbers."""
+        """The four rates that step() needs at step n (from 1), scaled by `factor`."""
         muon, adam = self.set["muon_rate"] * factor, self.set["adam_rate"] * factor
         return muon, 1 - muon * self.set["weight_decay"], adam / (1 - 0.9 ** n), 1 / (1 - 0.98 ** n)
 
     @torch.no_grad()
     def step(self, rates):
-        """rates: what rates() gave, as numbers or, where the step is a graph, as tensors. Clears the gradients."""
+        """Updates all parameters and clears the gradients. rates: the result of rates(), as
+        numbers, or as tensors if the step is recorded as a graph."""
         muon, keep, adam, second = rates
         groups = {}
         for k in self.matrices:

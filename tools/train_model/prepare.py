@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Cleans the books, holds out the chapters and books that the configuration names, trains the tokenizer on the rest, encodes both.
+"""Cleans the books, holds out the chapters and books named in the configuration, trains the
+tokenizer on the rest and encodes both.
 
-Writes into --out: tokenizer.json, train.npy and held.npy (uint16 ids), held.txt, data.json (what was done, with
-headings and counts).
+Writes into --out: tokenizer.json, train.npy and held.npy (uint16 ids), held.txt, data.json
+(summary with headings and counts).
 """
 import argparse
 import collections
@@ -32,7 +33,7 @@ def main():
         more = books.split_books(args.clean_books or ROOT / config["clean_books"], config["held_out_books"])
         train, held = train + more[0], held + more[1]
     counts = collections.Counter(w for _, _, text in train for w in tokenizer.PIECE.findall(text))
-    for text in wordings.vocabulary():  # the tasks' words weigh as if each stood in the books twenty times
+    for text in wordings.vocabulary():  # count the tasks' words as if each occurred twenty times
         for w in tokenizer.PIECE.findall(text):
             counts[w] += 20
     merges = tokenizer.train(counts, config["vocab"] - 256 - len(tokenizer.SPECIAL))

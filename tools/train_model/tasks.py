@@ -1,12 +1,13 @@
-"""Training and test sequences, drawn from a random generator: book text and the tasks that need the distant cache.
+"""Training and test sequences, drawn from a random generator: book text and the tasks that need
+distant parts of the cache.
 
-A sequence is `length` + 1 ids with a weight per id (of the loss of predicting it) and the places of the answers. Words
-that cannot be predicted (drawn keys and values where they are first said) weigh nothing; answers are raised until they
-make `share` of the sequence's weight. A sequence starts with <|endoftext|> and may hold several documents, each
-starting with it.
+A sequence is `length` + 1 ids, a weight per id (of the loss of predicting it) and the ranges of
+the answers. Words that cannot be predicted (drawn keys and values at their first occurrence) have
+weight 0. Answers are raised until they make up `share` of the sequence's weight. A sequence starts
+with <|endoftext|> and may hold several documents, each of which starts with it.
 
-Documents come in two forms. Plain: `DOCUMENT\n\nQuestion: ...\nAnswer: ...<|endoftext|>`, further questions following
-in the same way. Chat: ChatML turns, the document in the first user turn.
+Documents have two forms. Plain: `DOCUMENT\n\nQuestion: ...\nAnswer: ...<|endoftext|>`, followed by
+further questions in the same way. Chat: ChatML turns, with the document in the first user turn.
 """
 import random
 
@@ -16,14 +17,15 @@ import wordings as W
 from documents import Answer, ANSWER, Documents, NONE, Piece, TEMPLATE
 from tokenizer import CHAT_END, CHAT_START, END
 
-QUOTE_FREE = 3  # first ids of a repeated passage, before it can be recognised
+QUOTE_FREE = 3  # a repeated passage cannot be recognised before this many ids
 
 
 class Sampler(Documents):
-    """Draws sequences. held: keys, wordings and formats that training never sees."""
+    """Draws sequences. held: use the keys, wordings and formats that training never sees."""
 
     def __init__(self, tokenizer, corpus, held=False, share=0.25, plain=0.65):
-        """share: of a sequence's weight for its answers; plain: frequency of the plain form against the chat form."""
+        """share: the answers' part of a sequence's weight; plain: frequency of the plain form, as
+        opposed to the chat form."""
         self.tok, self.corpus, self.held, self.share, self.plain = tokenizer, corpus, held, share, plain
         self.makers = {name[5:]: getattr(self, name) for name in dir(self) if name.startswith("task_")}
 
@@ -37,7 +39,7 @@ class Sampler(Documents):
         return out
 
     def task_repeat(self, rng, size):
-        """A random stretch of ids again and again: nothing but induction."""
+        """A random run of ids, repeated: pure induction."""
         n = rng.randint(8, max(8, min(160, size // 3)))
         pool = self.tok.encode("0123456789") if rng.random() < 0.25 else range(259, len(self.tok.tokens))
         segment = [rng.choice(pool) for _ in range(n)]
@@ -52,8 +54,8 @@ class Sampler(Documents):
         return out
 
     def task_cycle(self, rng, size):
-        """Stretches of random ids, each several times over. Short ones reward heads that look some ids back, which is
-        what an induction head is made of: without one planted the model learns these first."""
+        """Runs of random ids, each several times. Short ones reward heads that look a few ids back,
+        the first half of an induction head; without a planted one the model learns these first."""
         out = Piece()
         out.add([END], NONE)
         while size - len(out) >= 8:
@@ -67,7 +69,8 @@ class Sampler(Documents):
         return out
 
     def facts(self, rng, n):
-        """n facts (attribute, entity, value) with different keys; some share the attribute, some the entity."""
+        """n facts (attribute, entity, value) with different keys; some share the attribute, some
+        the entity."""
         out, seen = [], set()
         attribute, entity = self.pick(rng, "ATTRIBUTES"), self.entity(rng)
         while len(out) < n:
@@ -86,7 +89,7 @@ class Sampler(Documents):
         m = n_questions or min(rng.randint(1, 12), n, max(1, size // 60))
         facts, form = self.facts(rng, n), self.dialogue_parts(rng)
         pattern = self.pick(rng, "STATEMENTS")
-        uniform = rng.random() < 0.4  # all in one wording, as in most tests of this kind
+        uniform = rng.random() < 0.4  # all facts in one wording, as in most needle tests
         pieces = [self.statement(pattern if uniform else self.pick(rng, "STATEMENTS"), a=a, e=e, v=v) for a, e, v in facts]
         asked = rng.sample(range(n), m)
         places = [None] * n
@@ -96,15 +99,16 @@ class Sampler(Documents):
         return self.haystack(rng, size, form, pieces, places, questions)
 
     def needle_at(self, place, size, depth, n_questions=1):
-        """The test document of a place (see generator()): four facts, of which the first asked for stands at `depth`."""
-        for attempt in range(50):  # a document is refused where the drawn words do not fit
+        """The test document for a place (see generator()): four facts, of which the first one asked
+        for is at `depth`."""
+        for attempt in range(50):  # returns None if the drawn words do not fit
             piece = self.task_needle(generator(*place, attempt), size, n_facts=4, n_questions=n_questions, depth=depth)
             if piece is not None:
                 return piece
         raise ValueError(f"no four facts and a question fit into {size} ids")
 
     def task_multi_value(self, rng, size, **_):
-        """Several values under one key, all to be listed in the order of the text."""
+        """Several values of one key, all to be listed in the order of the text."""
         n, (a, kind) = rng.randint(2, 4), self.pick(rng, "ATTRIBUTES")
         if kind in ("phrase", "name", "long"):
             kind = "number"
@@ -119,7 +123,7 @@ class Sampler(Documents):
                              [("multi_value", question, ", ".join(values), 0)])
 
     def task_two_hop(self, rng, size, chain=None, **_):
-        """Who owns which thing, and the attribute of the thing."""
+        """Statements of who owns which thing, and the attribute of the thing."""
         n = rng.randint(1, max(1, min(8, size // 80)))
         a, kind = self.pick(rng, "ATTRIBUTES")
         people = list(dict.fromkeys(self.person(rng) for _ in range(n)))
@@ -138,7 +142,8 @@ class Sampler(Documents):
         return self.haystack(rng, size, self.dialogue_parts(rng), pieces, [None] * len(pieces), questions)
 
     def task_key_value(self, rng, size, **_):
-        """A list of keys and values; in half of the documents its lines stand between book sentences in groups."""
+        """A list of keys and values; in half of the documents its lines are grouped between book
+        sentences."""
         form, line = self.dialogue_parts(rng), self.pick(rng, "KEY_FORMATS")
         kind = rng.choice(("number", "word", "made", "mixed", "phrase"))
         budget, keys, pieces = rng.uniform(0.1, 0.9) * (size - 120), {}, []
@@ -182,14 +187,14 @@ class Sampler(Documents):
         return out if len(out) <= size else None
 
     def task_quote(self, rng, size, **_):
-        """Book text in which passages of some sentences come again later, word for word."""
+        """Book text in which passages of several sentences are repeated later, word for word."""
         if size < 160:
             return None
         out, start = Piece(), self.corpus.start(rng, size)
         text = self.corpus.ids[start:start + size].tolist()
         ends = [int(e) - start for e in self.corpus.ends[slice(*np.searchsorted(self.corpus.ends, [start, start + size]))]]
         out.add([END], NONE)
-        at, broken = 0, []  # broken: where an earlier quotation interrupts the text
+        at, broken = 0, []  # broken: where a quotation interrupts the text
         while len(out) < size:
             step = rng.randint(40, max(41, min(600, size // 3)))
             stop = next((e for e in ends if e >= at + step), len(text))
@@ -213,7 +218,7 @@ class Sampler(Documents):
         return out
 
     def task_copy(self, rng, size, **_):
-        """A text and its copy, on request."""
+        """A text and, on request, its copy."""
         before, after = self.pick(rng, "COPY_INTROS")
         room = (size - 30) // 2
         if room < 12:
@@ -234,11 +239,11 @@ class Sampler(Documents):
         return out if len(out) <= size else None
 
     def task_few_shot(self, rng, size, items=None, **_):
-        """Words of two to four kinds under made-up labels; each new word is a question."""
+        """Words of two to four categories under invented labels; each new word is a question."""
         form = self.pick(rng, "FEW_SHOT_FORMATS")
         kinds = rng.sample(sorted(W.CATEGORIES), rng.randint(2, 4))
         labels = dict(zip(kinds, rng.sample(W.WORDS, len(kinds))))
-        lookup = rng.random() < 0.3  # the words come again
+        lookup = rng.random() < 0.3  # the questions repeat the words
         words = [(w, k) for k in kinds for w in rng.sample(W.CATEGORIES[k], rng.randint(3, len(W.CATEGORIES[k])))]
         rng.shuffle(words)
         if lookup:
@@ -264,7 +269,7 @@ class Sampler(Documents):
         return out if out.answers else None
 
     def task_count(self, rng, size, **_):
-        """How often a word stands in a list."""
+        """How often a word occurs in a list."""
         words = rng.sample(W.WORDS, rng.randint(2, 5))
         listed = [w for w in words for _ in range(rng.randint(1, 6))]
         rng.shuffle(listed)
@@ -273,7 +278,7 @@ class Sampler(Documents):
         return self._bare(size, self.dialogue_parts(rng), [piece], questions)
 
     def task_dialogue(self, rng, size, **_):
-        """A chat in which facts are told between passages of a story, and asked for later."""
+        """A chat in which facts are told between passages of a story and asked for later."""
         t, out = self.tok, Piece()
         out.add([END], NONE)
         chat = ([], "", None, CHAT_END)
@@ -329,10 +334,10 @@ class Sampler(Documents):
     # -- sequences -----------------------------------------------------------------------------------------------
 
     def sequence(self, rng, length, mixture, whole=0.6):
-        """length + 1 ids, float32 weights, answers. mixture: task to relative frequency.
+        """length + 1 ids, float32 weights, answers. mixture: task -> relative frequency.
 
-        With probability `whole` the first document takes the whole sequence; else documents of random sizes follow each
-        other. What is left at the end is book text.
+        With probability `whole` the first document fills the whole sequence; otherwise documents
+        of random sizes follow each other. The rest is filled with book text.
         """
         out = Piece()
         names, frequencies = zip(*sorted(mixture.items()))
@@ -358,7 +363,8 @@ class Sampler(Documents):
         return self.weigh(out)
 
     def weigh(self, piece):
-        """Final weights: the answers' together make `share` of all, but never less than twice a plain id's each."""
+        """Final weights: the answers together make up `share`, but each weighs at least twice a
+        plain id."""
         w = np.array(piece.weights, dtype=np.float32)
         marked = w < 0
         n = int(marked.sum())
@@ -369,5 +375,6 @@ class Sampler(Documents):
 
 
 def generator(seed, *place):
-    """A random generator for one sequence: the same seed and place give the same sequence on every machine."""
+    """A random generator for one sequence. The same seed and place give the same sequence on every
+    machine."""
     return random.Random("/".join(map(str, (seed, *place))))

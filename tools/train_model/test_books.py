@@ -1,4 +1,4 @@
-"""Books in clean text: chapters, title pages left out, whole books held out."""
+"""Books in clean text: chapters, removed title pages, whole books held out."""
 import pytest
 
 import books

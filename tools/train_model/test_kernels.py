@@ -1,4 +1,5 @@
-"""The kernels against plain PyTorch in float32: loss and every gradient, in bfloat16 and on BLAS where the CPU has both."""
+"""The kernels against plain PyTorch in float32: loss and all gradients, in bfloat16 and on BLAS if
+the CPU supports both."""
 import os
 import pathlib
 import tempfile
@@ -22,7 +23,8 @@ def gradients(ops, shape, p, ids, target, weight):
     return total.item(), nll, correct, {k: v.grad for k, v in p.items()}
 
 
-# Rounding the operands to bfloat16 in plain PyTorch moves these gradients by 2 to 8 %; float32 agrees to rounding.
+# In plain PyTorch, rounding the operands to bfloat16 changes these gradients by 2 to 8 %; float32
+# agrees up to rounding.
 @pytest.mark.parametrize("extra,tolerance", [((), 0.12), (("-mno-avx512bf16", "-mno-amx-bf16"), 1e-4)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_loss_and_gradients_agree_with_torch(shape, extra, tolerance):

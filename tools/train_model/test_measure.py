@@ -1,4 +1,4 @@
-"""What measure.py asks and scores, drawn from a small text."""
+"""The prompts and scores of measure.py, on a small text."""
 import argparse
 
 import documents

@@ -1,4 +1,5 @@
-"""The tokenizer, the cleaning and the task generators, on a small made text; with the prepared data where it exists."""
+"""Tokenizer, cleaning and task generators on a small invented text, and on the prepared data if it
+exists."""
 import collections
 import random
 import re

@@ -1,4 +1,5 @@
-"""A run that is interrupted and resumed is the run that was not; weights survive packing; the export holds them."""
+"""An interrupted and resumed run equals an uninterrupted one; weights survive packing and export.
+"""
 import copy
 import json
 import os
@@ -82,7 +83,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(folder):
     process.send_signal(signal.SIGKILL)
     process.wait()
     with open(folder / "killed/log.jsonl", "a") as f:
-        f.write('{"kind": "train", "step": 999}\n{"kind": "tr')  # logged after the checkpoint; torn
+        f.write('{"kind": "train", "step": 999}\n{"kind": "tr')  # logged after the checkpoint; cut off
     again, whole = run(folder, "killed", "--no-eval"), run(folder, "whole", "--no-eval")
     assert all(torch.equal(x, again["p"][k]) for k, x in whole["p"].items())
     steps = [[x["step"] for x in log_of(folder / name) if x["kind"] == "train"] for name in ("killed", "whole")]
@@ -109,7 +110,7 @@ def test_start_values_without_an_induction_head():
     plain, planted = (model.start_values(shape, 1, x) for x in (False, True))
     assert {k for k in plain if not torch.equal(plain[k], planted[k])} == {"0.q", "0.k", "0.o", "1.q", "1.k", "1.v", "1.o"}
     for i in range(2):
-        assert plain[f"{i}.q"].std() == pytest.approx(0.5 / 8, rel=0.05)  # no column stands out
+        assert plain[f"{i}.q"].std() == pytest.approx(0.5 / 8, rel=0.05)  # no column is larger than the others
         assert plain[f"{i}.q"].abs().max() < 6 * 0.5 / 8
 
 
@@ -155,7 +156,7 @@ def test_export_of_norms_on_queries_and_keys(folder):
     assert reader.get_field("general.architecture").contents() == "qwen3"
     tensors = {t.name: np.array(t.data, np.float32) for t in reader.tensors}
     q, norm = tensors["blk.0.attn_q.weight"].reshape(4, 32, 64), tensors["blk.0.attn_q_norm.weight"]
-    for j in range(16):  # the pair (2j, 2j + 1) is the pair (j, j + 16) of qwen3
+    for j in range(16):  # qwen3's pair (j, j + 16) is our pair (2j, 2j + 1)
         assert np.allclose(q[:, [j, j + 16]], p["0.q"].view(4, 32, 64)[:, [2 * j, 2 * j + 1]], rtol=1e-3, atol=1e-6)
         assert np.allclose(norm[[j, j + 16]], p["0.qn"][[2 * j, 2 * j + 1]])
     assert np.allclose(tensors["blk.0.attn_v.weight"], p["0.v"], rtol=1e-3, atol=1e-6)

@@ -1,6 +1,8 @@
-"""Byte-level BPE with GPT-2's byte alphabet and pre-tokenizer, so that GGUF readers know it as `gpt2` / `gpt-2`.
+"""Byte-level BPE with GPT-2's byte alphabet and pre-tokenizer, which GGUF engines know as `gpt2` /
+`gpt-2`.
 
-No merge holds a digit or a line end: each is a token of its own. Ids: the special tokens, the 256 bytes, the merges.
+No merge contains a digit or a newline: each of these is a token of its own. Ids: special tokens,
+the 256 bytes, merges.
 """
 import collections
 import heapq
@@ -38,7 +40,9 @@ def _apply(symbols, pair):
 
 
 def train(counts, merges):
-    """The most frequent adjacent pair, `merges` times. counts: piece to number of occurrences."""
+    """Merges the most frequent adjacent pair, `merges` times. counts: piece -> number of
+    occurrences.
+    """
     words = [([ALPHABET[b] for b in w.encode()], c) for w, c in sorted(counts.items()) if not re.search(r"[\d\n]", w)]
     total, where = collections.Counter(), collections.defaultdict(set)
     for i, (s, c) in enumerate(words):
@@ -103,13 +107,14 @@ class Tokenizer:
         return ids
 
     def encode(self, text):
-        """No special tokens are recognised in `text`."""
+        """Does not recognize special tokens in `text`."""
         return [i for w in PIECE.findall(text) for i in self.piece(w)]
 
     def encode_weighted(self, parts):
-        """parts: (text, weight), read as one text. Returns ids and a weight per id: that of the part its piece ends in.
+        """Encodes the concatenation of `parts` (text, weight). Returns ids and a weight per id:
+        that of the part in which its piece ends.
 
-        Encoding the joined text keeps the tokens those that an engine makes of the whole prompt.
+        Encoding the whole text gives the tokens that an engine makes of the whole prompt.
         """
         text = "".join(t for t, _ in parts)
         ids, weights, at, end, part = [], [], 0, 0, -1

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a model by a configuration (configs/*.json) and goes on from its last checkpoint.
+"""Trains a model by a configuration (configs/*.json), from its last checkpoint if there is one.
 
-Every sequence is drawn from (seed, step, place in the batch), so that a run that was interrupted and resumed is the run
-that was not. Log: one JSON object per line in OUT/log.jsonl. SIGTERM and SIGINT save a checkpoint and end; after
-SIGKILL the run goes on from the checkpoint before, and the log is cut back to it.
+Every sequence is drawn from (seed, step, index in the batch), so that an interrupted and resumed
+run equals an uninterrupted one. Log: one JSON object per line in OUT/log.jsonl. SIGTERM and SIGINT
+save a checkpoint and end. After SIGKILL the run continues from the previous checkpoint, and the
+log is cut back to it.
 """
 import argparse
 import bisect
@@ -33,7 +34,7 @@ ROOT = HERE.parents[1]
 
 
 class Plan:
-    """What happens at which step. `scale` stretches every stage (a run in less or more time)."""
+    """The schedule of a run. `scale` stretches every stage, for a run in more or less time."""
 
     def __init__(self, config, scale=1.0):
         self.config, self.stages = config, config["stages"]
@@ -51,25 +52,25 @@ class Plan:
         return self.stages[self.number(step)]
 
     def end_stage(self, step):
-        """The stage of `step` ends after it; the stages behind it keep their lengths."""
+        """Ends the stage of `step` after that step; later stages keep their lengths."""
         n = self.number(step)
         early = self.ends[n] - (step + 1)
         self.ends = self.ends[:n] + [e - early for e in self.ends[n:]]
 
     def rate(self, step):
-        """Warm-up, constant, then linear down to 2 % over the last `decay` of the steps."""
+        """Warm-up, then constant, then linear decay to 2 % over the last `decay` of the steps."""
         left = (self.steps - step) / max(1, self.steps * self.config["decay"])
         return min(1.0, (step + 1) / self.config["warmup_steps"]) * max(0.02, min(1.0, left))
 
     def length(self, step):
-        """Most steps have the stage's length, the others a shorter one of the stage's list."""
+        """Most steps have the stage's length, the others a shorter one from the stage's list."""
         stage = self.stage(step)
         rng = tasks.generator(self.config["seed"], "length", step)
         return rng.choice(stage["shorter"]) if stage["shorter"] and rng.random() < 0.3 else stage["length"]
 
 
 class Batches(torch.utils.data.Dataset):
-    """The batch of a step, as (ids [n, length + 1], weights, answers)."""
+    """The batch of each step, as (ids [n, length + 1], weights, answers)."""
 
     def __init__(self, plan, tok, ids):
         self.plan, self.tok, self.corpus = plan, tok, documents.Corpus(ids, tok)
@@ -87,7 +88,7 @@ class Batches(torch.utils.data.Dataset):
 
 
 def batches(data, start, workers):
-    """The batches from step `start` on, made ahead by worker processes where there are any."""
+    """The batches from step `start` on, made ahead by worker processes if there are any."""
     if not workers:
         return (data[n] for n in range(start, len(data)))
     return iter(torch.utils.data.DataLoader(data, batch_size=None, sampler=range(start, len(data)), num_workers=workers,
@@ -99,7 +100,8 @@ def as_it_is(x):
 
 
 class Tally:
-    """Loss and answers since the last log line; "exact": all ids of the answer right, "ids": share of right ids."""
+    """Loss and answers since the last log line. "exact": all ids of the answer are right; "ids":
+    share of right ids."""
 
     def __init__(self):
         self.loss, self.exact, self.ids = [], collections.defaultdict(list), collections.defaultdict(list)
@@ -148,7 +150,7 @@ def arguments():
 def make_ops(args):
     if args.device == "cuda":
         torch.set_float32_matmul_precision("high")
-        if args.compile:  # what cannot be compiled runs as it is
+        if args.compile:  # run uncompiled what torch.compile cannot handle
             torch._dynamo.config.suppress_errors = True
         return model.TorchOps("cuda", args.compile)
     from cpu_ops import CpuOps
@@ -190,7 +192,7 @@ class Training:
             self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
             self.cut_log()
         held = documents.Corpus(np.load(args.data / "held.npy"), self.tok)
-        ops = model.TorchOps("cuda") if self.cuda else self.ops  # every length once: not worth compiling
+        ops = model.TorchOps("cuda") if self.cuda else self.ops  # every length occurs once: not worth compiling
         run = evaluation.runner(self.p, self.shape, ops, args.device, self.autocast)
         self.evaluator = evaluation.Evaluator(self.tok, held, run, batch_tokens=65536 if self.cuda else 8192)
 
@@ -198,7 +200,9 @@ class Training:
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else contextlib.nullcontext()
 
     def cut_log(self):
-        """Leaves out what was logged after the checkpoint, by a process that was killed, and a torn last line."""
+        """Removes lines logged after the checkpoint by a killed process, and an incomplete last
+        line.
+        """
         path = self.out / "log.jsonl"
         kept = []
         for line in path.read_text().splitlines() if path.exists() else []:
@@ -229,9 +233,9 @@ class Training:
         self.log("eval", **self.evaluator.short_report(**self.config["eval"]), eval_seconds=round(time.time() - started, 1))
 
     def has_learned(self):
-        """Whether the task of the stage's "until" is answered well enough, on held-out text. Says so in the log.
+        """Whether the task of the stage's "until" is answered well enough on held-out text; logged.
 
-        It depends on weights and step alone, so that a resumed run decides as the run that was not interrupted.
+        Depends on weights and step only, so that a resumed run decides like an uninterrupted one.
         """
         until = self.plan.stage(self.step - 1).get("until")
         if not until or self.step % until["every_steps"] or self.step in self.plan.ends:
@@ -241,7 +245,8 @@ class Training:
         return found[until["task"]] >= until["right"]
 
     def round_matrices(self):
-        """The finished model has the weights that its F16 file can hold (products ran in bfloat16, which is coarser)."""
+        """Rounds the weights to float16, so that the F16 file holds them exactly. Products ran in
+        bfloat16, which is coarser."""
         for v in self.p.values():
             if v.dim() == 2:
                 v.data.copy_(v.data.half())
@@ -278,14 +283,14 @@ class Training:
             waiting.append((*self.train_step(ids, weights), answers))
             self.step, self.tokens = self.step + 1, self.tokens + weights[:, 1:].numel()
             self.seconds = before + time.time() - began
-            if self.step % self.config["log_every"] == 0:  # only here the GPU is waited for
+            if self.step % self.config["log_every"] == 0:  # waits for the GPU only here
                 for loss, correct, found in waiting:
                     tally.add(loss.item(), correct.cpu().numpy(), found)
                 self.log("train", length=ids.shape[1] - 1, rate=round(self.plan.rate(self.step), 4), **tally.report())
                 tally, waiting = Tally(), []
             if self.has_learned():
                 self.plan.end_stage(self.step - 1)
-                source = batches(data, self.step, self.args.workers)  # those made ahead are of the stage that ended
+                source = batches(data, self.step, self.args.workers)  # drop the batches made ahead
             if time.time() - saved > self.config["save_seconds"]:
                 self.save()
                 saved = time.time()

@@ -1,4 +1,4 @@
-"""Words and sentence patterns of the tasks. What ends in `_HELD` is never used in training.
+"""Words and sentence patterns of the tasks. Names that end in `_HELD` are never used in training.
 
 Patterns: {a} attribute, {e} entity, {v} value, {p} person, {o} object.
 """
@@ -51,8 +51,8 @@ STATEMENTS = ["The {a} of {e} is {v}.", "Remember that the {a} of {e} is {v}.", 
               "About {e}: the {a} is {v}.", "Somebody wrote on the wall that the {a} of {e} is {v}.",
               "In the ledger, the {a} of {e} stands as {v}.",
               "They agreed that the {a} of {e} would be {v}."]
-# Not asked of the models any longer: after 17M tokens S found 18 % of the values that stand before their key, and 87 % of
-# the others (a value that follows its key is what an induction head copies).
+# No longer used in training: after 17M tokens model S found 18 % of the values that precede their
+# key, and 87 % of the others (an induction head copies a value that follows its key).
 STATEMENTS_REVERSED = ["{v} is the {a} of {e}.", "Do not forget that {v} is the {a} of {e}."]
 STATEMENTS_HELD = ["If you ever need the {a} of {e}, it is {v}.", "Everyone in town says that the {a} of {e} is {v}.",
                    "The notebook gives {v} as the {a} of {e}.", "Between us, the {a} of {e} is {v}."]
