@@ -1,4 +1,4 @@
-"""What the tests of winnow eval share."""
+"""Base class and helpers of the tests of winnow eval."""
 
 import json
 
@@ -12,12 +12,12 @@ theoremqa mt-bench throughput""".split()
 
 
 def shuffled(text):
-    """The same words in another order, and one that does not belong."""
+    """The same words in another order, and an extra one."""
     return " ".join(reversed(text.split())) + " zebra"
 
 
 def without_times(found):
-    """What must be the same when the same is run again."""
+    """The results without what may differ between runs."""
     kept = json.loads(json.dumps(found))
     for sample in kept["samples"]:
         for result in sample["results"]:
@@ -51,11 +51,11 @@ class EvalTest(CliTest):
         return self.assert_done(self.run_eval(task, *where, "--json", "-", *flags, **options)).json
 
     def answers(self, found):
-        """Sample -> what the full cache answered."""
+        """Sample -> the full cache's answer."""
         return {sample["sample"]: sample["results"][0]["details"]["answer"] for sample in found["samples"]}
 
     def check_rows(self, found, n_samples, n_variants=5):
-        """Every variant ran every sample, the full cache first, the others smaller."""
+        """Every variant ran every sample; the full cache is first, and the others are smaller."""
         rows = found["rows"]
         self.assertEqual((rows[0]["method"], rows[0]["budget"]), ("full", ""))
         self.assertEqual(len({(row["method"], row["budget"]) for row in rows}), n_variants)
@@ -66,7 +66,8 @@ class EvalTest(CliTest):
         self.assertEqual(len(found["samples"]), n_samples)
 
     def check_perfect(self, task, write, score, *flags):
-        """`write(answer)` makes the data; the model's own answer must score 1 and a shuffled one less."""
+        """`write(answer)` makes the data. The model's own answer must score 1 and a shuffled one
+        less."""
         write("no such answer")
         answer = next(iter(self.answers(self.evaluate(task, *flags)).values()))
         self.assertTrue(answer.strip(), "the tiny model says nothing")

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running the binary, and a tiny model to run it on."""
+"""Base class of the command line's tests: runs the binary, on a tiny model."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ class Outcome:
 
     @property
     def text(self):
-        return self.out.decode("utf-8")  # strict: what is printed must be valid
+        return self.out.decode("utf-8")  # strict: the output must be valid UTF-8
 
     @property
     def json(self):

@@ -1,5 +1,5 @@
-"""A llama model in doubles, token by token: what the binary's forward pass is compared with where a method needs all of it.
-Reads f32 weights only."""
+"""A llama model in doubles, token by token, as reference for the binary's forward pass where a
+method needs all of it. Reads f32 weights only."""
 
 import math
 import struct
@@ -7,7 +7,7 @@ from operator import mul
 
 
 def read_gguf(path):
-    """Its metadata, and [rows of numbers] of each tensor."""
+    """The metadata, and [rows of numbers] of each tensor."""
     data = path.read_bytes()
     at = 0
 
@@ -66,7 +66,7 @@ class Entry:
 
 
 class Row:
-    """What a token of a call was in a layer."""
+    """Values of one token of a call in one layer."""
 
     def __init__(self, stream, queries):
         self.rho = math.sqrt(dot(stream, stream))
@@ -108,7 +108,7 @@ class Llama:
         return math.exp(dot(query, entry.key) / math.sqrt(self.dim) + entry.bias)
 
     def projection(self, layer, q_head):
-        """The columns of the output projection that belong to a query head."""
+        """The columns of the output projection for a query head."""
         return [row[q_head * self.dim:(q_head + 1) * self.dim] for row in self.tensors[f"blk.{layer}.attn_output.weight"]]
 
     def read(self, tokens, first_position, cache):

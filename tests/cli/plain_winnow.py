@@ -1,4 +1,5 @@
-"""Steps of winnow (docs/methods/winnow.md, semantics.md) that two second implementations of it share."""
+"""Steps of winnow (docs/methods/winnow.md, semantics.md) shared by its two reference
+implementations."""
 
 import math
 
@@ -25,7 +26,7 @@ def hull(points):
 
 
 def solve(a, b):
-    """Gauss with pivots; b has several columns."""
+    """Gaussian elimination with pivoting; b has several columns."""
     n = len(a)
     rows = [a[i] + b[i] for i in range(n)]
     for i in range(n):

@@ -1,4 +1,5 @@
-"""Recordings made of random numbers, and what a second implementation needs: plain loops in double precision."""
+"""Recordings of random numbers, and plain loops in double precision for the reference
+implementations."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What second implementations of methods are made of, and how winnow replay is held against them."""
+"""Parts of the methods' reference implementations, and their comparison with winnow replay."""
 
 import math
 
@@ -6,7 +6,7 @@ from recordings import GROUP, HKV, LAYERS, N, PROMPT, ReplayTest, Text, attend, 
 
 
 def best(scores, n):
-    """The n largest, of equal ones the newer; ascending."""
+    """Ranks of the n largest scores, ascending; the newer first among equals."""
     return sorted(sorted(range(len(scores)), key=lambda j: (scores[j], j))[len(scores) - n:]) if n > 0 else []
 
 
@@ -16,11 +16,11 @@ def cosine(a, b):
 
 
 class Head:
-    """One KV head of one layer: its entries in the order of the text, and attention over them."""
+    """One KV head of one layer: its entries in text order, and attention over them."""
 
     def __init__(self, text, layer, g, positions="original", reduce="mean"):
         self.text, self.layer, self.g, self.positions = text, layer, g, positions
-        self.kv = g  # the KV head whose keys and values it has
+        self.kv = g  # index of the head whose keys and values it has
         self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
         self.tokens = list(range(PROMPT))
         self.values = [text.v[layer][self.kv][t] for t in self.tokens]
@@ -35,11 +35,11 @@ class Head:
         return stored[self.layer][self.kv][token]
 
     def start(self):
-        """Before the first token, for prompts that come in chunks."""
+        """Empties the head, for a prompt that comes in chunks."""
         self.tokens, self.keys, self.values, self.n_read = [], [], [], 0
 
     def prompt_rows(self):
-        """[query][token], reduced over the group; and the same per query head."""
+        """[query][token], reduced over the group, and the same per query head."""
         text, layer = self.text, self.layer
         heads = [[attend(text.q[layer][h][i], text.k[layer][self.kv][:i + 1]) + [0.0] * (PROMPT - 1 - i)
                   for i in range(PROMPT)] for h in self.query_heads()]
@@ -54,7 +54,8 @@ class Head:
             del one[rank]
 
     def read(self, n):
-        """The next n tokens of the prompt, after what is kept of those before: [query][rank], over the entries it sees."""
+        """Reads the next n tokens of the prompt after the kept entries: [query][rank], over the
+        entries visible to it."""
         rows = []
         self.rows_read = []  # the same per query head: [query][head][rank]
         for token in range(self.n_read, self.n_read + n):
@@ -85,7 +86,7 @@ class Head:
         return rows
 
     def attended(self, token):
-        """The same of a generated token: notes the outputs."""
+        """The same for a generated token; records the outputs."""
         rows = self.weights(token)
         for h, row in zip(self.query_heads(), rows):
             self.outputs[h].append(mix(row, self.values))
@@ -98,7 +99,7 @@ class Head:
 
 
 class QueryHead(Head):
-    """One query head of one layer with entries of its own (heads=query)."""
+    """One query head of one layer with its own entries (heads=query)."""
 
     def __init__(self, text, layer, h, positions="original", reduce="mean"):
         super().__init__(text, layer, h // GROUP, positions, reduce)
@@ -122,7 +123,7 @@ class MethodTest(ReplayTest):
         return [Head(text, layer, g, positions, reduce) for g in range(HKV)]
 
     def compare(self, spec, size, run, positions="original", reduce="mean", flags=()):
-        """`run` takes the heads of a layer. A size of 0: the method finds its own."""
+        """`run` processes the heads of a layer. Size 0: the method finds its own."""
         for pairing in ("norm", "neox"):
             text = Text(self.SEED, pairing, self.LAYERS)
             path = self.record("text.safetensors", text)

@@ -1,4 +1,4 @@
-"""A terminal for the tests of the command line: the binary on a pty, keys sent to it, what it shows read from it."""
+"""Runs the binary on a pseudo-terminal: sends keys and reads what is shown."""
 
 import fcntl
 import os
@@ -17,13 +17,13 @@ UP, LEFT, CTRL_C, CTRL_D, TAB = b"\x1b[A", b"\x1b[D", b"\x03", b"\x04", b"\t"
 
 
 class Terminal:
-    """winnow with arguments on a terminal of its own."""
+    """winnow on a terminal of its own."""
 
     def __init__(self, *arguments, columns=100, rows=40, env=None, timeout=120):
         self.leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.modes = termios.tcgetattr(follower)
-        self.follower = follower  # stays open: the terminal outlives the program
+        self.follower = follower  # stays open, so that output can be read after the program ended
 
         def controlling():
             os.setsid()
@@ -33,7 +33,7 @@ class Terminal:
                                         env={**os.environ, "TERM": "xterm", **(env or {})}, preexec_fn=controlling)
         self.timeout = timeout
         self.raw = b""
-        self.seen = 0  # of raw, by wait_for
+        self.seen = 0  # bytes of raw consumed by wait_for
 
     def __enter__(self):
         return self
@@ -46,7 +46,7 @@ class Terminal:
         os.close(self.follower)
 
     def send(self, keys):
-        """Writes all keys, reading meanwhile what the program shows."""
+        """Writes all keys while reading what the program shows."""
         keys = keys if isinstance(keys, bytes) else keys.encode()
         deadline = time.monotonic() + self.timeout
         while keys:
@@ -65,7 +65,8 @@ class Terminal:
         return True
 
     def wait_for(self, pattern):
-        """Until a regular expression (bytes) matches what was shown since the last time; returns that part."""
+        """Waits until a regular expression (bytes) matches new output; returns the output up to
+        the match."""
         deadline = time.monotonic() + self.timeout
         while True:
             found = re.search(pattern, self.raw[self.seen:])
@@ -90,5 +91,5 @@ class Terminal:
 
     @property
     def text(self):
-        """All that was shown, without the sequences that move the cursor and colour."""
+        """Everything shown, without escape sequences for cursor and colour."""
         return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]", b"", self.raw).decode("utf-8", "replace")

@@ -37,7 +37,7 @@ class Budgets(CliTest):
         found = self.assert_done(self.compare("--kv-method", METHODS, "--equal-bytes", "0.5", "--json")).json["answers"]
         same_size = self.assert_done(self.compare("--kv-method", METHODS, "--kv-ratio", "0.5", "--json")).json["answers"]
         at_bytes, at_size = self.shares(found[1:]), self.shares(same_size[1:])
-        self.assertGreater(max(at_size.values()) / min(at_size.values()), 1.2, at_size)  # entries are not bytes
+        self.assertGreater(max(at_size.values()) / min(at_size.values()), 1.2, at_size)  # sizes are not bytes
         for method, share in at_bytes.items():
             self.assertLessEqual(share, 0.5025, method)
             self.assertGreater(share, 0.47, method)
@@ -45,7 +45,7 @@ class Budgets(CliTest):
     def test_what_exceeds_is_marked(self):
         text = self.assert_done(self.compare("--kv-method", "h2o:recent=60,streaming", "--equal-bytes", "0.1")).text
         marked = [line.split()[1] for line in text.splitlines() if "% (over)" in line]
-        self.assertEqual(marked, ["h2o:recent=60"], text)  # keeps 61 entries of 242 at least
+        self.assertEqual(marked, ["h2o:recent=60"], text)  # keeps at least 61 of 242 entries
         self.assertIn("cannot keep less", text)
 
     def test_expected_answers_are_marked(self):
@@ -91,7 +91,8 @@ class Budgets(CliTest):
             self.assertTrue(0.9 * asked < row["cache_share"] <= 1.005 * asked, row)
 
     def test_equal_bytes_are_a_size(self):
-        """What is found is the result under some size, and under one that hardly leaves room for a larger one."""
+        """The result equals that of a size set directly, and has nearly as many bytes as the
+        largest size that fits."""
         data = self.file("data.txt", TEXT * 3)
         tasks = [["needle", "--data", data, "--needle", "code", "--lengths", "300", "--depths", "50"],
                  ["needle", "--data", data, "--needle", "code", "--lengths", "300", "--depths", "50", "--hide-question"],
@@ -108,7 +109,8 @@ class Budgets(CliTest):
                     self.assertGreater(found["cache_bytes_with_lists"], 0.96 * max(r["cache_bytes_with_lists"] for r in fits))
 
     def test_shares_that_come_after_each_other_change_nothing(self):
-        """A method that learns the same for all budgets reads the prompt once for all of its shares, and no other method's or type's."""
+        """A method that learns the same for all budgets reads a prompt once for all shares, but
+        never shares this across methods or cache types."""
         data = self.file("data.txt", TEXT * 3)
         outcome = lambda result: {what: result[what] for what in ("method", "budget", "cache_types", "scores", "kept", "cache_bytes_with_lists")}
         flags = ["eval", "kld", "-m", self.model, "--data", data, "--lengths", "256", "--chunks", "1", "--full-type", "f16", "--json", "-"]

@@ -20,7 +20,7 @@ FACTS = {
 
 class Bundled(CliTest):
     def ask(self, question, *flags):
-        """How the bundled model answers a question about the document, in its plain form."""
+        """The bundled model's answer to a question about the document, in the plain form."""
         prompt = f"{DOCUMENT.read_text(encoding='utf-8').strip()}\n\nQuestion: {question}\nAnswer:"
         return self.assert_done(winnow("run", "-f", self.file("prompt.txt", prompt), "-n", "16", "--temp", "0", "--json", *flags)).json
 
@@ -59,12 +59,13 @@ class Bundled(CliTest):
 
 
 class TreeKvInParts(CliTest):
-    """The tree goes on from chunk to chunk of a prompt (docs/methods/treekv.md#chunks-and-turns)."""
+    """The tree continues from chunk to chunk of a prompt
+    (docs/methods/treekv.md#chunks-and-turns)."""
 
     BOOK = SHARED / "more_books/bram-stoker_dracula.txt"
 
     def kept_per_sixth(self, method, chunk):
-        """Tokens kept of each sixth of 1800, the mean over layers and heads."""
+        """Tokens kept in each sixth of 1800, the mean over layers and heads."""
         flags = ["--prefill-chunk", chunk] if chunk else []
         found = self.assert_done(winnow("probe", "kept", "-f", self.BOOK, "-n", "1800", "--samples", "1", "--prompt-tokens", "1800",
                                         "--kv-size", "512", "--kv-method", method, *flags, "--json", "-")).json
@@ -74,11 +75,12 @@ class TreeKvInParts(CliTest):
     def test_chunks_keep_the_same_tree(self):
         if not self.BOOK.exists():
             self.skipTest("skipped: no ../shared/data/more_books")
-        # Where the votes decide nothing, the pairs alone are compared: chunks must not move them.
+        # Without votes only the pairs decide: chunks must not change them.
         whole = self.kept_per_sixth("treekv:select_left=true", None)
         for chunk in (64, 256):
             self.assertEqual(self.kept_per_sixth("treekv:select_left=true", chunk), whole, chunk)
-        # The votes differ, by how much the blocks of 8 are fine enough to say; 15 blocks of 32 are not.
+        # The votes differ slightly. Blocks of 8 are fine enough to bound this; 15 blocks of 32 are
+        # not.
         whole = self.kept_per_sixth("treekv:block=8", None)
         for chunk in (64, 256):
             for sixth, (part, all_at_once) in enumerate(zip(self.kept_per_sixth("treekv:block=8", chunk), whole)):

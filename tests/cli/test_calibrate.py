@@ -1,4 +1,4 @@
-"""winnow calibrate: the profile it makes is found beside the model, used, and refused where it does not belong."""
+"""winnow calibrate: its profile is found beside the model, used, and rejected for another model."""
 
 import os
 import shutil
@@ -30,12 +30,13 @@ class CalibrateTest(CliTest):
         first = self.profile.read_text()
         self.assertEqual(first.splitlines()[0], "winnow error profile 1")
         self.assert_done(winnow(*self.run_flags, "-m", self.model))
-        # Errors are a replay's: entries in its own order lose less than in another.
+        # The errors are those of a replay: evicting in the replay's order loses less than in
+        # another.
         window = first.index("window")
         total = [sum(map(float, part.split("\n", 1)[1].split())) for part in (first[first.index("replay"):window], first[window:])]
         self.assertLess(total[0], 0.9 * total[1])
         self.assert_done(self.calibrate("-t", "1"))
-        self.assertEqual(self.profile.read_text(), first)  # whatever the number of threads
+        self.assertEqual(self.profile.read_text(), first)  # for any number of threads
         self.assertEqual(self.assert_done(self.calibrate("-o", "-")).text, first)
 
     def test_heads_whose_errors_are_large_get_more(self):

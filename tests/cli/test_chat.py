@@ -30,7 +30,7 @@ class Chat(CliTest):
         turns = re.findall(r"\[prefill (\d+) tokens.*context (\d+) of", told)
         (first_read, first_context), (second_read, second_context) = [map(int, turn) for turn in turns]
         self.assertGreater(second_context, first_context)
-        self.assertLess(second_read, first_read)  # the new message only, not the conversation
+        self.assertLess(second_read, first_read)  # only the new message, not the whole conversation
 
     def test_conversations_remember_and_clear_forgets(self):
         question = "the house"
@@ -41,7 +41,7 @@ class Chat(CliTest):
 
     def test_regen_answers_again(self):
         once = self.answers(["the house"])
-        self.assertEqual(self.answers(["the house", "/regen"]), once + once)  # greedy
+        self.assertEqual(self.answers(["the house", "/regen"]), once + once)  # greedy: the same answer
         self.assertIn("no answer yet", self.chat(["/regen"]).err)
 
     def test_a_regen_that_does_not_fit_leaves_the_answer(self):
@@ -118,7 +118,7 @@ class Chat(CliTest):
         self.assertEqual(outcome.code, 1, outcome.err)
         self.assertIn("left out", outcome.err)
         self.assertRegex(outcome.err, r"-c \d+ holds it")
-        self.assertEqual(len(outcome.text.splitlines()), 1)  # the second one is answered
+        self.assertEqual(len(outcome.text.splitlines()), 1)  # the second message is answered
 
     def test_single_turn(self):
         once = self.answers(["the house"])
@@ -154,7 +154,7 @@ class Chat(CliTest):
         self.assert_misused(self.chat(["a"], "--chat-template", "nonsense"), "nonsense", "chatml")
         self.assertEqual(self.answers(question, "--jinja"), own)
         self.assertIn("chatml template", self.chat(question, "--no-jinja").err)
-        self.assertEqual(self.answers(question, "--no-jinja"), own)  # the model's template writes ChatML
+        self.assertEqual(self.answers(question, "--no-jinja"), own)  # the model's template is ChatML
         plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
         self.assertIn("the template given", self.chat(question, "--chat-template", plain).err)
         path = self.file("plain.jinja", plain + "\n")
@@ -168,7 +168,7 @@ class Chat(CliTest):
         self.assert_failed(self.chat(["a"], "--chat-template", "{{ raise_exception('never') }}"), "the template refuses: never")
         self.assert_failed(self.chat(["a"], "--chat-template", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
                            "the template makes more than")
-        # The file's own: a built-in format stands in, and the log says so once.
+        # A broken template of the model: a built-in format replaces it, and the log says so once.
         data = self.model.read_bytes()
         for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.le }}")):
             self.assertIn(old, data)
@@ -178,7 +178,7 @@ class Chat(CliTest):
             self.assertEqual(outcome.text.splitlines(), self.answers(["the house", "the tree"]))
 
     def test_what_a_template_gets(self):
-        # Typed control tokens stay text, whatever the template does to them.
+        # Control tokens typed by the user stay text, whatever the template does to them.
         def context(line):
             return int(re.search(r"context (\d+) of", self.chat([line], "--chat-template", "{{ '<|im' ~ messages[0].content | trim ~ '|>' }}").err)[1])
         self.assertGreater(context("_end"), context("a"))
@@ -192,10 +192,11 @@ class Chat(CliTest):
         self.assertEqual(outcome.text.splitlines(), self.answers(["the house"]))
 
     def test_a_memory_limit_holds_on_every_turn(self):
-        # The model inside: answers that do not come back as the same tokens make a conversation begin anew.
+        # The bundled model: an answer that does not retokenize to the same tokens makes the session
+        # start anew.
         lines = ["hello there, tell me a story about a dog", "the " * 300, "the house", "a " * 100, "the dog"]
         for method in ("h2o", "tova", "streaming", "keydiff", "snapkv"):
-            # The program asserts its bytes itself.
+            # The program itself asserts its limit.
             outcome = self.assert_done(winnow("chat", "--temp", "0", "-n", "4", "--kv-method", method,
                                               "--kv-memory", "400000", stdin="\n".join(lines).encode()))
             self.assertNotIn("left out", outcome.err, method)

@@ -18,7 +18,7 @@ class Help(CliTest):
         self.assertEqual(self.assert_done(winnow(*flags)).text, self.assert_done(winnow("run", *flags)).text)
 
     def test_what_others_type(self):
-        """Fingers of llama.cpp and Ollama: it works, or says what does."""
+        """Arguments for llama.cpp or Ollama work, or the error says what does."""
         for name in ("pull", "list"):
             self.assert_misused(winnow(name, "some-model"), "-m", "GGUF")
         run = ["run", "-m", self.model, "-p", "the house", "-n", "1"]
@@ -161,7 +161,7 @@ class Inspect(CliTest):
         self.assertEqual(found["architecture"], "llama")
         self.assertEqual(found["hyperparameters"]["n_layers"], 3)
         self.assertEqual(found["metadata"]["llama.block_count"], "3")
-        # 3 layers, 1 KV head of 32 keys and 32 values.
+        # 3 layers, 1 KV head with 32 numbers of keys and 32 of values.
         self.assertEqual(found["cache_bytes_per_1k_tokens"],
                          {"f32": 768000, "f16": 384000, "bf16": 384000, "q8_0": 204000, "q4_0": 108000})
         self.assertEqual(sum(t["elements"] for t in found["types"]), found["n_parameters"])
@@ -253,7 +253,7 @@ class Bench(CliTest):
     def test_batches(self):
         flags = ["bench", "-m", self.model, "-p", "8,4", "-n", "3", "-r", "2", "-t", "2", "-B", "1,5"]
         results = self.assert_done(winnow(*flags, "-o", "json")).json
-        # Prompt and generation belong together, as in llama-batched-bench.
+        # Prompt and generation form one test, as in llama-batched-bench.
         self.assertEqual([(r["n_prompt"], r["n_gen"], r["n_sequences"]) for r in results],
                          [(8, 3, 1), (8, 3, 5), (4, 3, 1), (4, 3, 5)])
         for r in results:
@@ -269,7 +269,7 @@ class Bench(CliTest):
         self.assertEqual(lines[0][-5:], ["test", "B", "t/s", "tg t/s", "ms/step"])
         self.assertEqual([line[-5:-3] for line in lines[2:]],
                          [["pp8+tg3", "1"], ["pp8+tg3", "5"], ["pp4+tg3", "1"], ["pp4+tg3", "5"]])
-        # Half a test is one too; what it lacks is null.
+        # A test may lack a phase; its results are then null.
         prompts, steps = (winnow("bench", "-m", self.model, *one, "-r", "1", "-B", "3", "-d", "6", "-o", "json").json[0]
                           for one in (["-p", "4", "-n", "0"], ["-p", "0", "-n", "2"]))
         self.assertEqual((prompts["tg_ts"], prompts["step_ms"], steps["pp_ts"]), (None, None, None))

@@ -1,4 +1,4 @@
-"""`winnow compare --hide-question`: a document is compressed before anything is asked about it."""
+"""`winnow compare --hide-question`: a document is compressed before the questions are known."""
 import unittest
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class TheModelInside(CliTest):
 
 
     def test_a_chat_on_a_compressed_document_understands_its_questions(self):
-        # There a question is a prompt of its own: it must not be compressed as the document was.
+        # A question is a prompt of its own in chat: it must not be compressed like the document.
         for method in ("winnow", "kvzip"):
             chat = self.assert_done(winnow("chat", "-f", HARBOUR, "-q", "--temp", "0", "-n", "12", "--kv-method", method, "--kv-ratio", "0.1",
                                            stdin="\n".join(QUESTIONS).encode()))  # fmt: skip

@@ -1,4 +1,4 @@
-"""run --json-schema and --grammar: what is generated keeps to them, or the error says what is missing."""
+"""run --json-schema and --grammar: the output obeys them, or the error says what is missing."""
 
 import json
 import unittest

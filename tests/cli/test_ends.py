@@ -1,4 +1,4 @@
-"""How runs end that do not end well: numbers that are none, signals, memory that is refused, files that shrink."""
+"""Runs that end badly: invalid numbers, signals, memory that is refused, truncated files."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class EndsTest(CliTest):
 
 
 class Numbers(EndsTest):
-    """Values of 1e6 overflow a cache of f16; a damaged model gives NaN whatever its cache."""
+    """Values of 1e6 overflow an f16 cache; a damaged model gives NaN with any cache."""
 
     @classmethod
     def setUpClass(cls):
@@ -103,7 +103,7 @@ class DamagedBase(EndsTest):
         def compare(place, number, n=4):
             changed = data[:place] + number.to_bytes(n, "little", signed=True) + data[place + n:]
             return winnow("perplexity", "-m", self.model, "--kl", self.file("changed.kld", changed))
-        for place in (20, 24, 20 + 4 * 64, 20 + 4 * 127):  # tokens, the first of each window too
+        for place in (20, 24, 20 + 4 * 64, 20 + 4 * 127):  # tokens, including the first of each window
             for token in (2**31 - 1, 100000, -1, -2**31):
                 self.assert_failed(compare(place, token), "changed.kld", f"is {token}", "damaged")
         rows = 20 + 4 * 128
@@ -116,10 +116,10 @@ class DamagedBase(EndsTest):
 
 
 class Signals(EndsTest):
-    """SIGTERM ends a run as Ctrl-C does: with what is finished written."""
+    """SIGTERM ends a run like Ctrl-C: finished results are written."""
 
     def interrupt(self, *command, number=signal.SIGTERM, ready=b"", stdin=b"", patience=60, settle=0.3):
-        """Sends the signal when `ready` was printed; returns exit code, stdout and stderr."""
+        """Sends the signal once `ready` was printed; returns exit code, stdout and stderr."""
         process = subprocess.Popen([WINNOW, *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, bufsize=0)
         self.addCleanup(process.stdout.close)
@@ -159,7 +159,7 @@ class Signals(EndsTest):
         for name, command in self.long_runs().items():
             for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
                 if name == "chat" and number == signal.SIGINT:
-                    continue  # Ctrl-C ends an answer, not the conversation
+                    continue  # Ctrl-C ends an answer, not the chat
                 with self.subTest(command=name, signal=number):
                     for left in self.folder.glob("*.json*"):
                         left.unlink()
@@ -175,14 +175,14 @@ class Signals(EndsTest):
                     self.assertEqual(list(self.folder.glob(".*.tmp")), [])
 
     def test_an_interrupted_answer_fails_a_pipe(self):
-        """Of a chat whose input ends after it."""
-        # The model inside, which does not fill a pipe that nobody reads meanwhile.
+        """In a chat whose input ends afterwards."""
+        # The bundled model, because it does not fill the unread pipe.
         command = ["chat", "-t", "1", "-n", "100000000", "--ignore-eos", "--kv-method", "streaming", "--kv-size", "32"]
         code, printed = self.interrupt(*command, number=signal.SIGINT, stdin=b"the house\n", ready=b"template", settle=1)
         self.assertEqual(code, 130, printed[-400:])
 
     def test_an_interrupted_write_loses_nothing(self):
-        """Of an answer that fills the pipe before anybody reads."""
+        """An answer fills the pipe before it is read."""
         command = [WINNOW, *map(str, self.long_runs()["run"]), "--temp", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             ticks = -1
@@ -203,18 +203,18 @@ class Signals(EndsTest):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         self.addCleanup(process.kill)
         while b"template" not in process.stderr.readline():
-            pass  # the model inside: its context is long enough
+            pass  # the bundled model, whose context is long enough
         long = self.file("long.txt", TEXT * 10)
         process.stdin.write(f"/read {long}\n".encode())
         process.stderr.readline()
         waited = cpu_ticks(process)
         process.stdin.write(b"the house\n")
-        while cpu_ticks(process) < waited + 5:  # it reads
+        while cpu_ticks(process) < waited + 5:  # it is reading the prompt
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(f"/save {path}\n".encode(), timeout=60)
         roles = [m["role"] for m in json.loads(path.read_text())["messages"]]
-        if roles:  # it was faster
+        if roles:  # the answer came before the signal
             self.assertEqual(roles, ["user", "assistant"])
             return
         self.assertEqual(out, b"")
@@ -222,7 +222,7 @@ class Signals(EndsTest):
         self.assertEqual(process.returncode, 130)
 
     def test_nobody_reads_any_more(self):
-        """What was to be saved is saved."""
+        """Sessions and transcripts are saved although nobody reads the output."""
         session = self.folder / "unread.session"
         command = self.long_runs()["run"] + ["--session", session, "--session-all"]
         for name, stream in (("stdout", "stdout"), ("stderr", "stderr")):
@@ -285,14 +285,14 @@ class Signals(EndsTest):
         process.terminate()
         err = process.communicate(timeout=60)[1].decode()
         if process.returncode == -signal.SIGTERM or process.returncode == 0:
-            return  # before the program was ready for it, or after its work
+            return  # before the handler was installed, or after the work
         self.assertEqual(process.returncode, 143, err)
         self.assertIn("was not written", err)
         self.assertFalse(out.exists())
 
 
 class Memory(EndsTest):
-    """Under any limit of the address space (ulimit -v) a command works, or says that it cannot."""
+    """Under any limit of the address space (ulimit -v) a command works or reports an error."""
 
     def under(self, limit_kib, *command):
         return subprocess.run(["sh", "-c", f"ulimit -v {limit_kib}; exec \"$0\" \"$@\"", WINNOW, *map(str, command)],
@@ -328,9 +328,9 @@ class Memory(EndsTest):
                 err = done.stderr.decode("utf-8", "replace")
                 ended.add(done.returncode)
                 if "shared libraries" in err or "shared object" in err:
-                    continue  # it did not even begin
+                    continue  # the loader failed
                 self.assertIn(done.returncode, (0, 1), (limit_mib, command, err))
-                # A chat goes on without the message it has no memory for, and ends with 1.
+                # A chat continues without a message it has no memory for, and exits with 1.
                 said = err.count("error:") + err.count("warning: memory: ") * (command[0] == "chat")
                 self.assertEqual(said, done.returncode, (limit_mib, command, err))
                 self.assertNotIn("terminate called", err)
@@ -357,7 +357,7 @@ class Shrinking(EndsTest):
         _, err = process.communicate(b"the old man saw\n", timeout=60)
         self.assertEqual(process.returncode, 1, err)
         self.assert_names(err.decode(), [str(model), "shortened"])
-        self.assertEqual(err.count(b"winnow: error"), 1, err)  # whichever thread met it first
+        self.assertEqual(err.count(b"winnow: error"), 1, err)  # reported once, whichever thread found it
 
 
 if __name__ == "__main__":

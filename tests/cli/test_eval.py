@@ -1,7 +1,7 @@
-"""winnow eval: every task on a handful of samples, the numbers that can be known, and runs that are interrupted.
+"""winnow eval: every task on a few samples, values that are known, and interrupted runs.
 
-Scores are checked without a model that can do the task: what the tiny model answers is written into the data as the right
-answer, which must then score 1, and as a shuffled one, which must not.
+Scores need no model that can do the task: the tiny model's answer is written into the data as the
+right answer, which must score 1, and in shuffled form, which must not.
 """
 
 import hashlib
@@ -104,7 +104,7 @@ class Command(EvalTest):
         self.assert_names(html, ["needle", "snapkv:window=8", "depth"])
 
     def test_chat_template(self):
-        """The tiny model's file asks for ChatML."""
+        """The tiny model's file has a ChatML template."""
         self.write("a.txt", TEXT * 40)
         found = [self.evaluate("needle", "--lengths", "200", "--depths", "50", *more)["samples"][0]["results"][0]["details"]
                  for more in ([], ["--chat-template", "chatml"], ["--raw"], ["--raw", "--form", "{question} {document}"])]
@@ -129,7 +129,7 @@ class Texts(EvalTest):
 
 
     def test_kld_reads_the_second_half_as_it_is_generated(self):
-        """What evicts while generating loses as much as token by token, whatever is read at a time."""
+        """A method that evicts during decode loses as much as token by token, for any chunk."""
         self.write("a.txt", TEXT * 60)
         methods = ["--kv-method", "snapkv:window=8,h2o,tova,winnow:generated=leave,twilight", "--kv-size", "24"]
         flags = ["--lengths", "200", "--chunks", "1"]
@@ -139,7 +139,8 @@ class Texts(EvalTest):
             self.assertAlmostEqual(one["scores"]["nll"], other["scores"]["nll"], places=3, msg=one["method"])
 
     def test_bytes_are_those_after_the_first_half(self):
-        """snapkv keeps everything that comes after the prompt: bytes at the end of a window would be more than half of them."""
+        """snapkv keeps all entries after the prompt; at the end of a window more than half would
+        be kept."""
         self.write("a.txt", TEXT * 60)
         for task in (["kld"], ["perplexity", "--protocol", "halves"]):
             with self.subTest(task=task):
@@ -168,13 +169,13 @@ class Texts(EvalTest):
             samples = [s for s in found["samples"] if s["length"] == length]
             scored = [s["results"][0]["details"]["tokens_scored"] for s in samples]
             self.assertEqual(scored[:-1], [length - 1] + [32] * (len(samples) - 2))
-            self.assertEqual(sum(scored), n_tokens - 1)  # the end too, in a shorter window
-            self.assertLess(scored[-1], 32)  # of these texts
+            self.assertEqual(sum(scored), n_tokens - 1)  # includes the end, in a shorter window
+            self.assertLess(scored[-1], 32)  # for these texts
         short = self.evaluate("perplexity", "--lengths", str(n_tokens + 50), "-c", "1024", methods=[])  # one shorter window
         self.assertEqual([s["results"][0]["details"]["tokens_scored"] for s in short["samples"]], [n_tokens - 1])
         for flags in (["--lengths", "64", "--stride", "64"], ["--lengths", "128,32", "--stride", "40"]):
             self.assert_failed(self.run_eval("perplexity", "--data", self.data, *flags), "--stride", "must overlap")
-        # A window within the budget, token by token, is the full cache's prefill.
+        # A window within the budget, read token by token, equals the full cache's prefill.
         same = self.evaluate("perplexity", "--lengths", "64", methods=["--kv-method", "streaming", "--kv-size", "64"])
         self.assertAlmostEqual(same["rows"][0]["nll"], same["rows"][1]["nll"], places=4)
         self.assertAlmostEqual(math.exp(same["rows"][0]["nll"]), same["rows"][0]["perplexity"], places=6)
@@ -187,7 +188,7 @@ class Texts(EvalTest):
                                                      methods=["--kv-method", "snapkv:window=8", "--kv-size", "16,32"]))
             return outcome.err.count("snapkv:window=8 compresses only prompts")
         for flags in ([], ["--protocol", "stream"]):
-            self.assertEqual(warnings(*flags), 1)  # under two budgets
+            self.assertEqual(warnings(*flags), 1)  # once, although there are two budgets
         for flags in (["--protocol", "halves"], ["--prefill-chunk", "16"], ["--kv-decode", "h2o"]):
             self.assertEqual(warnings(*flags), 0)
 
@@ -280,7 +281,7 @@ class Retrieval(EvalTest):
             self.assertEqual(of_seen["details"]["prompt_tokens"], n_prompt)
             self.assertGreater(n_document, n_prompt / 2)
             self.assertLess(n_document, n_prompt)
-        # What is kept is kept of the document alone.
+        # With --hide-question the budget is a share of the document alone.
         self.assertAlmostEqual(hidden[1]["kept"], n_document // 4, delta=1)
         self.assertAlmostEqual(seen[1]["kept"], n_prompt // 4, delta=1)
 
@@ -293,7 +294,7 @@ class Retrieval(EvalTest):
         self.write("9999/vt.jsonl", lines({"index": 0, "input": TEXT * 400, "outputs": ["a"], "length": 1}))
         found = self.evaluate("ruler")
         self.assertEqual([group["group"] for group in found["groups"]], ["256/niah_single_1", "256/vt", "9999/vt"])
-        self.assertIn("problem", found["samples"][2]["results"][0])  # longer than the context: not cut
+        self.assertIn("problem", found["samples"][2]["results"][0])  # longer than the context: not truncated
         self.assertEqual(len(self.evaluate("ruler", "--lengths", "256", "--tasks", "vt")["samples"]), 1)
 
     def test_ruler_with_questions_hidden(self):
@@ -351,7 +352,7 @@ class RealData(EvalTest):
     """The recall probe, a small model that finds codes, and the data sets of ../shared/data."""
 
     PROBE = SHARED / "models/recall-probe/recall-probe-f16.gguf"
-    # Data set -> task and flags. One sample each: that they can be read and run, not how well.
+    # Data set -> task and flags. One sample each, to check that they can be read and run.
     SETS = {"longbench": ["longbench", "--tasks", "qasper,trec,samsum,passage_count,lcc", "-n", "8"],
             "ruler_generated": ["ruler", "--lengths", "1024", "--tasks", "niah_single_1,vt", "-n", "8"],
             "kv_retrieval": ["kv-retrieval", "--lengths", "75", "-n", "8", "-c", "8192"],
@@ -386,9 +387,9 @@ class RealData(EvalTest):
                     self.skipTest(f"skipped: {SHARED / folder} is absent")
                 found = self.evaluate(task, "--data", SHARED / folder, "--samples", "1", *flags, data=False, model=self.PROBE,
                                       methods=["--kv-method", "streaming", "--kv-ratio", "0.25"])
-                # Something of every set was scored, under both.
+                # Some sample of every set was scored under both variants.
                 self.assertTrue(any(all("scores" in result for result in sample["results"]) for sample in found["samples"]))
                 for sample in found["samples"]:
                     for result in sample["results"]:
-                        # What does not fit says so.
+                        # A sample that does not fit has an error.
                         self.assertTrue("scores" in result or "context" in result["problem"], result)

@@ -1,4 +1,4 @@
-"""winnow eval: tasks on data sets as they are published, and runs that are interrupted."""
+"""winnow eval: tasks on published data sets, and interrupted runs."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class Benchmarks(EvalTest):
         self.check_rows(found, len(LONGBENCH))
         self.assertEqual([group["group"] for group in found["groups"]], LONGBENCH)
         answers = {name.split("/")[0]: answer for name, answer in self.answers(found).items()}
-        # The number tasks apart: this model says none.
+        # Without the number tasks: this model's answers contain no number.
         scored = [name for name in LONGBENCH if not name.startswith("passage")]
         line = {name: answers[name].lstrip("\n").split("\n")[0] for name in scored}
         self.longbench(**{name: line[name] if name in ("lcc", "repobench-p") else line[name].strip() for name in scored})
@@ -40,7 +40,7 @@ class Benchmarks(EvalTest):
         for name in scored:
             self.assertEqual(perfect[name], 100, name)
             self.assertLess(wrong[name], 95, name)
-        # A score of a part is the mean over parts in the row.
+        # A row's score is the mean over its parts.
         self.assertAlmostEqual(found["rows"][0]["score"], sum(g["full"] for g in found["groups"]) / len(LONGBENCH), places=9)
 
     def test_longbench_cuts_the_middle_out(self):
@@ -114,7 +114,7 @@ class Benchmarks(EvalTest):
                                      "who,the man,the old man; a man,a dog\n")
         found = self.evaluate("truthfulqa", "-n", "8")
         one, two = ({score: sample["results"][0]["scores"][score] for score in ("mc1", "mc2")} for sample in found["samples"][:2])
-        self.assertEqual(one["mc1"] + two["mc1"], 1)  # the other answer is right
+        self.assertEqual(one["mc1"] + two["mc1"], 1)  # the other answer is right in the second sample
         self.assertAlmostEqual(one["mc2"] + two["mc2"], 1, places=9)
         log_probs = found["samples"][0]["results"][0]["details"]["log_probs"]
         self.assertEqual(one["mc1"], 1 if log_probs[0] > log_probs[1] else 0)
@@ -127,9 +127,9 @@ class Benchmarks(EvalTest):
             return self.evaluate("truthfulqa", "--tasks", "gen", "-n", "8")
         perfect = generated(answer, "a dog in the water")
         scores = perfect["samples"][0]["results"][0]["scores"]
-        self.assertGreater(scores["bleu_max"], 0.8)  # the data's answer ends in a full stop
+        self.assertGreater(scores["bleu_max"], 0.8)  # the right answer in the data ends in a full stop
         self.assertEqual(scores["bleu_acc"], 1)
-        self.assertEqual(perfect["rows"][0]["relative"], 100)  # of the first score that this part has
+        self.assertEqual(perfect["rows"][0]["relative"], 100)  # relative to the first score of this part
         self.assertLess(generated(shuffled(answer), "a dog")["rows"][0]["bleu_max"], 50)
         self.assertEqual(generated("a dog in the water", answer)["rows"][0]["bleu_acc"], 0)
 
@@ -145,7 +145,7 @@ class Benchmarks(EvalTest):
                 self.assertEqual(len(samples), 2)
                 scores = [sample["results"][0]["scores"]["right"] for sample in samples]
                 if by != "generation":
-                    self.assertEqual(sum(scores), 1)  # one of the two keys is the likelier
+                    self.assertEqual(sum(scores), 1)  # one of the two keys is likelier
                     log_probs = samples[0]["results"][0]["details"]["log_probs"]
                     self.assertEqual(scores[0], 1 if log_probs[0] > log_probs[1] else 0)
         self.check_rows(self.evaluate("multiple-choice"), 2)
@@ -195,7 +195,7 @@ class Benchmarks(EvalTest):
                 (answer,) = map(json.loads, file)
             self.assertEqual((answer["question_id"], answer["model_id"] + ".jsonl"), (81, name))
             self.assertEqual([len(choice["turns"]) for choice in answer["choices"]], [2])
-        # One cache serves both turns; the second changes nothing in the first.
+        # One cache serves both turns; the second does not change the first.
         both = found["samples"][0]["results"][0]["details"]
         self.write("question.jsonl", lines({"question_id": 81, "category": "writing", "turns": [TEXT * 3]}))
         one = self.evaluate("mt-bench", "-n", "8", methods=[])["samples"][0]["results"][0]["details"]
@@ -216,7 +216,8 @@ class Benchmarks(EvalTest):
                 self.assertAlmostEqual(scores["decode_tokens_per_second"] * scores["decode_s"] / n_tokens, 1, places=6)
                 self.assertAlmostEqual(scores["step_ms"] * details["generated_tokens"] / 1e3, scores["decode_s"], places=6)
         self.assertEqual([row["group"] for row in found["rows"][::5]], ["64+16", "32+8"])
-        # Smaller caches, more of them; as many as bench finds, whose table of positions is shorter.
+        # Smaller caches allow more sequences: as many as in bench, which has a shorter table of
+        # positions.
         full, *others = found["rows"][:5]
         for row in others:
             self.assertGreater(row["sequences"], full["sequences"])
@@ -240,12 +241,12 @@ class Resuming(EvalTest):
         self.assertEqual(again.json, first)
         self.assertIn("110 results were in", again.err)
         self.assertEqual(results.read_text(), whole)
-        # A line cut short costs the sample it stands for, and nothing else.
+        # A truncated line loses its sample and nothing else.
         results.write_text(whole[:-40])
         repaired = self.evaluate("needle", *self.FLAGS, "--results", results)
         self.assertEqual([row["exact"] for row in repaired["rows"]], [row["exact"] for row in first["rows"]])
         self.assertEqual(len(results.read_text().splitlines()), 111)
-        # Another method only adds to the file; another text is another question.
+        # Another method is added to the file; another text gives other results.
         more = self.evaluate("needle", *self.FLAGS, "--results", results, methods=["--kv-method", "h2o", "--kv-ratio", "0.5"])
         self.assertEqual(len(more["rows"]), 2)
         self.assertEqual(len(results.read_text().splitlines()), 111 + 22)
@@ -287,7 +288,7 @@ class Resuming(EvalTest):
                                  "--results", results], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for_lines(self, results, n):
-        deadline = time.monotonic() + 120  # a fraction of a second where the machine is idle
+        deadline = time.monotonic() + 120  # far less on an idle machine
         while time.monotonic() < deadline:
             if results.exists() and results.read_text().count("\n") >= n:
                 return
@@ -304,7 +305,7 @@ class Resuming(EvalTest):
         out, err = run.communicate(timeout=60)
         self.assertEqual(run.returncode, 130, err)
         self.assertIn("the same command goes on from here", err)
-        self.assertIn("| full", out)  # what there is is shown
+        self.assertIn("| full", out)  # shows the results so far
         n_first = len(results.read_text().splitlines())
 
         run = self.start(results, *flags)
@@ -314,7 +315,7 @@ class Resuming(EvalTest):
         kept = results.read_text().splitlines()
         self.assertGreaterEqual(len(kept), n_first + 3)
         keys = [(line["sample"], line["method"], line["budget"]) for line in map(json.loads, kept)]
-        self.assertEqual(len(keys), len(set(keys)))  # nothing twice
+        self.assertEqual(len(keys), len(set(keys)))  # no duplicates
 
     def test_a_killed_stream_leaves_its_points(self):
         self.write("a.txt", TEXT * 5000)
@@ -327,8 +328,8 @@ class Resuming(EvalTest):
         found = [json.loads(line) for line in self.results.read_text().splitlines()[:-1]]
         points = [line["point"]["tokens"] for line in found if "point" in line and line["method"] == "streaming"]
         self.assertEqual(points[:1], [500])
-        # They are no results, nor are they in the way.
+        # Such points are not results, and do not prevent results in the same file.
         again = self.assert_done(self.run_eval("perplexity", "--data", self.data, "--lengths", "64", "--chunks", "1", "--results",
                                                self.results, methods=[]))
         self.assertNotIn("results were in", again.err)
-        self.assertLessEqual(again.err.count("are no results"), 1)  # the line that was torn
+        self.assertLessEqual(again.err.count("are no results"), 1)  # the incomplete line

@@ -1,4 +1,4 @@
-"""bench/method: what the development documents choose, and the tables of what was found."""
+"""bench/method: the choice on development documents, and the tables of results."""
 
 import argparse
 import json
@@ -49,7 +49,7 @@ class Choices(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    """A judgement of one model and two tracks, on results made by hand."""
+    """A judgement of one model and two tracks, on invented results."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="winnow-judge-")
@@ -70,7 +70,8 @@ class Tables(unittest.TestCase):
             self.addCleanup(patch.stop)
 
     def write(self, track, part, score, budget, **scores_of):
-        """scores_of: by method, and by document; a pair is a score and the bytes of the cache, a tenth more with lists."""
+        """scores_of: by method and document. A pair is a score and the bytes of the cache; bytes
+        with lists are a tenth more."""
         samples = []
         for i in range(len(next(iter(scores_of.values())))):
             results = []

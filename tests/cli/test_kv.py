@@ -1,4 +1,5 @@
-"""The compressible cache on the command line: flags, methods, trace, bench, chat on a document, compare."""
+"""The compressed cache on the command line: flags, methods, trace, bench, chat on a document,
+compare."""
 
 import json
 import re
@@ -29,12 +30,12 @@ class Kv(CliTest):
                 budget = ["--kv-size", size] if method["needs_budget"] else []
                 found = self.generate("-n", "6", "--kv-method", name, *budget)
                 kv = found["kv"]
-                seen = found["prompt_tokens"] + 5  # the last token is never computed
+                seen = found["prompt_tokens"] + 5  # the last token is not in the cache
                 self.assertEqual(list(kv)[:3], ["method", "seen", "kept"])
                 self.assertEqual((kv["method"], kv["seen"]), (name, seen))
                 self.assertEqual(len(kv["kept"]), 3)
                 grows = 0 if method["evicts_in_decode"] else 5
-                # Entries of ems share rows; dense layers of d2o have twice the room.
+                # Entries of ems share rows; dense layers of d2o have twice the budget.
                 share = {"ems": 4, "d2o": 2}.get(name, 1)
                 if method["needs_budget"]:
                     self.assertLessEqual(sum(kv["kept"]) / 3, share * size + grows)
@@ -71,8 +72,8 @@ class Kv(CliTest):
         self.assertGreater(found["kv"]["budget"], 8)
         self.assertLess(found["kv"]["budget"], n_prompt)
         self.assert_failed(self.run_model("--kv-method", "streaming", "--kv-memory", "4k"), "bytes", "4096")
-        self.assert_failed(self.run_model("--kv-memory", "4k"), "4096")  # the full cache too
-        # Less than a method must protect is refused, not raised.
+        self.assert_failed(self.run_model("--kv-memory", "4k"), "4096")  # holds for the full cache too
+        # A budget below what a method must protect is rejected, not raised.
         self.assert_failed(self.run_model("--kv-method", "random", "--kv-ratio", "0.01"), f"0.01 of {n_prompt} tokens is",
                            "random needs at least 21")
         self.assertEqual(self.generate("-n", "1", "--kv-memory", "1G")["tokens"], full["tokens"])
@@ -85,7 +86,7 @@ class Kv(CliTest):
         self.assertEqual(held["kv"]["kept"], [SIZE] * 3)
 
     def test_a_size_that_was_found_is_held_while_generating(self):
-        # 2 of 3 layers stay whole, the last keeps what it needs.
+        # 2 of 3 layers keep everything, the last one keeps what it needs.
         for limit in [], ["--kv-size", 60]:
             with self.subTest(limit=limit):
                 flags = ["--kv-method", "refreekv:threshold=0.3", "--kv-decode", "h2o", *limit]
@@ -96,7 +97,7 @@ class Kv(CliTest):
     def test_chunks_of_the_prompt(self):
         found = self.generate("-n", "1", "--kv-method", "h2o", "--kv-size", SIZE, "--prefill-chunk", "16")
         self.assertEqual(found["kv"]["kept"], [SIZE] * 3)
-        # With the full cache the chunks are only another order of the same work.
+        # With the full cache chunks only change the order of the work.
         self.assertEqual(self.generate("-n", "8", "--prefill-chunk", "16")["tokens"], self.generate("-n", "8")["tokens"])
 
     def test_trace_accounts_for_every_eviction(self):
@@ -236,7 +237,7 @@ class Bench(CliTest):
         found = self.assert_done(winnow("bench", *flags, "--kv-method", "full,snapkv:window=8,kernel=3,streaming",
                                         "--kv-size", "32", "-o", "json")).json
         self.assertEqual([row["kv_method"] for row in found], ["full", "snapkv:window=8,kernel=3", "streaming"])
-        self.assertEqual([row["kv_kept"] for row in found], [104, 36, 32])  # one grows while generating, one does not
+        self.assertEqual([row["kv_kept"] for row in found], [104, 36, 32])  # snapkv grows in decode
         full, snapkv, streaming = (row["kv_bytes"] for row in found)
         self.assertEqual([full * 36, full * 32], [snapkv * 104, streaming * 104])
         table = self.assert_done(winnow("bench", *flags, "--kv-method", "streaming", "--kv-size", "32")).text
@@ -306,21 +307,21 @@ class Compare(CliTest):
         run = winnow("run", "-m", self.model, "-p", PROMPT, "-n", "1", "--temp", "0", *flags)
         for found in (self.assert_done(self.compare(*flags)).json["answers"][1], self.assert_done(run).json):
             parts = found["cache_parts"]
-            n = parts["key_bytes"] // 34  # of 32 numbers
+            n = parts["key_bytes"] // 34  # 32 numbers of q8_0
             self.assertTrue(3 * 15 <= n <= 3 * 16, n)
-            # A bias an entry.
+            # One bias per entry.
             self.assertEqual(parts | {"list_bytes": 0}, {"key_bytes": 34 * n, "value_bytes": 64 * n, "method_bytes": 2 * n, "list_bytes": 0})
             self.assertEqual(100 * n, found["cache_bytes"])
             self.assertEqual(100 * n + parts["list_bytes"], found["cache_bytes_with_lists"])
 
     def test_a_method_that_finds_its_size_heeds_a_limit_in_bytes(self):
-        # Its own size is nearly everything here.
+        # With this threshold the method keeps nearly everything.
         flags = ("--kv-method", "refreekv:threshold=0", "--json")
         found = self.assert_done(self.compare(*flags)).json
         full, free = found["answers"]
         self.assertEqual(free["cache_bytes"], full["cache_bytes"])
         n_prompt = found["prompt_tokens"]
-        limit = full["cache_bytes"] // n_prompt * (256 + n_prompt // 2)  # room is kept for 256 generated tokens
+        limit = full["cache_bytes"] // n_prompt * (256 + n_prompt // 2)  # 256 tokens are reserved for decode
         full, limited = self.assert_done(self.compare(*flags, "--kv-memory", limit)).json["answers"]
         self.assertLess(limited["cache_bytes"], free["cache_bytes"])
         self.assertEqual(full["cache_bytes"], free["cache_bytes"])

@@ -1,5 +1,5 @@
-"""Files a command writes: none that it reads is destroyed, none is replaced by another, and one that cannot be written is
-refused before the work. And what is printed never lands in a file of the command."""
+"""Output files: a command overwrites neither its inputs nor another output, and rejects a path it
+cannot write before it starts. Printed text never goes to one of its files."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class Outputs(CliTest):
         return path
 
     def commands(self):
-        """Every flag that names an output: the flag, and the command that it ends."""
+        """Every output flag, with the command it belongs to."""
         m = ["-m", self.model, "-t", "1"]
         f = ["-f", self.text]
         data = ["--data", self.text, "--chunks", "1"]
@@ -48,7 +48,7 @@ class Outputs(CliTest):
         ]
 
     def assert_refused(self, arguments, *parts, code=2, **options):
-        """Before anything else happens: nothing is loaded, no file appears or changes."""
+        """Rejected before anything else: nothing is loaded, no file appears or changes."""
         before = self.files()
         outcome = winnow(*arguments, **options)
         self.assertEqual(outcome.code, code, (arguments, outcome.err))
@@ -80,7 +80,7 @@ class Outputs(CliTest):
         base = self.put("base.kld")
         self.assert_refused(["perplexity", "-m", self.model, "--kl", base, "--save-logits", base], "--kl", base)
         self.assert_refused(["chat", "-m", self.model, "-sysf", base, "--trace", base], "-sysf", base)
-        # The other parts of a split model are not named, but they are models.
+        # The other parts of a split model are not named, but they are models too.
         other = self.place / "other-00002-of-00002.gguf"
         other.write_bytes(self.model.read_bytes())
         for flag, command in self.commands():
@@ -110,7 +110,7 @@ class Outputs(CliTest):
         for flag in ("--json", "--report"):
             for path in (data / "a.txt", data / "new.jsonl", data / "deeper" / "x"):
                 self.assert_refused([*evaluate, flag, path], flag, "--data")
-        # Results may lie beside the data: tasks know them.
+        # Results may be in the data's folder: tasks recognize them.
         for _ in range(2):
             self.assert_done(winnow(*evaluate, "--results", data / "results.jsonl"))
 
@@ -142,7 +142,7 @@ class Outputs(CliTest):
             folder = self.place / "folder"
             folder.mkdir(exist_ok=True)
             self.assert_refused([*command, flag, folder], flag, folder, "directory", code=1)
-        # Where the folder of a page's figures would be stands a file.
+        # A file exists where the page's folder of figures would be.
         self.put("page", "in the way")
         self.assert_refused(["eval", "perplexity", "-m", self.model, "--data", self.text, "--report", self.place / "page.html"],
                             "--report", "expected a folder", code=1)
@@ -187,7 +187,7 @@ class Outputs(CliTest):
         self.assertIn("/dev/full", done.err)
         self.assertTrue(page.exists())
         self.assertIn("full", done.text)
-        # What bench had measured before a model that is not there.
+        # bench prints what it measured before a model that does not exist.
         bench = winnow("bench", "-m", f"{self.model},/none", "-t", "1", "-p", "8", "-n", "0", "-r", "1", "-o", "json")
         self.assertEqual((bench.code, len(bench.json)), (1, 1), bench.err)
 
@@ -198,7 +198,7 @@ class Outputs(CliTest):
                         ["probe", "sparsity", "-m", self.model, "-f", self.text, "-n", "64", "--json", path]):
             done = subprocess.run(["sh", "-c", closed, WINNOW, *map(str, command)], check=False)
             self.assertEqual(done.returncode, 0)
-            json.loads(path.read_text())  # one object, and nothing around it
+            json.loads(path.read_text())  # nothing but one object
         trace = self.place / "trace.jsonl"
         done = subprocess.run(["sh", "-c", closed, WINNOW, "run", "-m", self.model, "-p", "the old man", "-n", "20", "--kv-method",
                                "streaming", "--kv-size", "8", "--trace", trace], check=False)

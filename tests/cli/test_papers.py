@@ -1,4 +1,5 @@
-"""bench/papers: every row of a paper's page can be run or says why not, and the pages are those of what was found."""
+"""bench/papers: every row of a paper's page can be run or says why not, and the pages match the
+results."""
 
 import argparse
 import importlib
@@ -63,7 +64,7 @@ class Readers(unittest.TestCase):
         full = [1] * 8
         for own, verdict in (([1] * 8, "reproduced in kind"), ([0] * 8, "not reproduced"), ([1, 0] * 4, "open: within two standard errors"),
                              ([1, 0, 0, 0] * 2, "open: within two standard errors")):
-            # The first has the same name and more.
+            # The first method has the same name with a further parameter.
             output = output_of("exact", **{"full": full, "ems:x=1,y=1": full, "ems:x=1": own})
             self.assertEqual(retrieves([output])["verdict"], verdict, own)
 
@@ -73,12 +74,12 @@ class Readers(unittest.TestCase):
         self.assertAlmostEqual(found["numbers"]["g full"][0], 1)
         mean, error, n = found["numbers"]["g hbw"]
         self.assertAlmostEqual(mean, 20)
-        self.assertAlmostEqual(error, 12)  # 1.2 times the 10 % of the full cache's
+        self.assertAlmostEqual(error, 12)  # 1.2 times the full cache's 10 %
         self.assertEqual(n, 2)
         self.assertIn("`full` 1.000 ± 0.100 s (1.50 MiB)", found["ours"])
 
     def test_prefill_is_judged_as_in_the_paper(self):
-        """The whole reading of the prompt counts; what compressing adds stands beside it."""
+        """The whole time to read the prompt counts; the time of compressing is shown beside it."""
         output = output_of("prefill_s", full=[0.9, 1.1], d2o=[1.2, 1.2])
         for sample in output["samples"]:
             for result in sample["results"]:
@@ -144,7 +145,7 @@ class Readers(unittest.TestCase):
                     result["kept"] = {"full": 100, "refreekv": 50}.get(result["method"], 40)
                     result["scores"]["nll"] = 1
             outputs.append(output)
-        outputs[1]["samples"][0]["results"][2]["scores"]["kld"] += 0.009  # both differences alike
+        outputs[1]["samples"][0]["results"][2]["scores"]["kld"] += 0.009  # both differences change alike
         self.assertIn("plain text open: nearer, but keeps more", row.read(outputs)["verdict"])
 
     def test_texts_say_how_many_samples_and_bytes(self):
@@ -165,7 +166,7 @@ class Papers(CliTest):
                     self.assertEqual(bool(row.commands), row.read is not None)
 
     def test_methods_of_the_commands_are_there(self):
-        """Each is parsed: an evaluation of nothing names the first that is not known."""
+        """All methods parse: an evaluation without data names the first unknown method."""
         for paper in PAPERS:
             for row in rows_of(paper):
                 for command in row.commands:

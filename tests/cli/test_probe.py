@@ -1,4 +1,4 @@
-"""winnow probe, compare --report, and the recordings that replay reads."""
+"""winnow probe, compare --report, and the recordings for replay."""
 
 import base64
 import csv
@@ -16,7 +16,7 @@ SMALL = ["-n", "96", "--samples", "2"]
 
 
 def data_of(html, kind):
-    """What the page gives its script."""
+    """The data that the page passes to its script."""
     found = re.findall(rf'<script type="application/json" class="{kind}">(.*?)</script>', html, re.S)
     return [json.loads(text) for text in found]
 
@@ -27,7 +27,7 @@ def states_of(runs):
 
 
 class TextTest(CliTest):
-    """Works on a text of some hundred tokens."""
+    """Runs on a text of several hundred tokens."""
 
     @classmethod
     def setUpClass(cls):
@@ -56,7 +56,7 @@ class ProbeTest(TextTest):
             self.assertTrue(0 <= head["sparsity"] < 1 and 0 <= head["redundancy"] < 1, head)
         for method in probes["indices"]["methods"]:
             self.assertTrue(0 < method["entropy"] <= probes["indices"]["most_entropy"] + 1e-9, method)
-        # The less may be lost, the more is kept; the first two layers stay whole.
+        # The smaller the allowed loss, the more is kept; the first two layers keep everything.
         means = [method["mean"] for method in probes["budget"]["methods"]]
         self.assertEqual(means, sorted(means, reverse=True))
         self.assertEqual([m["layers"][:2] for m in probes["budget"]["methods"]], [[1, 1]] * 4)
@@ -70,7 +70,7 @@ class ProbeTest(TextTest):
             json.loads((self.folder / "all" / f"{name}.json").read_text(encoding="utf-8"))
             with open(self.folder / "all" / f"{name}.csv", encoding="utf-8", newline="") as file:
                 self.assertGreater(len(list(csv.reader(file))), 1)
-        self.assertNotRegex(html, r'(?:src|href)="(?!data:|#)')  # nothing from outside
+        self.assertNotRegex(html, r'(?:src|href)="(?!data:|#)')  # no external resources
         self.assert_pictures_are_valid(html)
 
     def assert_pictures_are_valid(self, html):
@@ -95,7 +95,7 @@ class ProbeTest(TextTest):
         self.assertEqual((found["questions"], len(found["heads"])), (12, 28))
         self.assertGreater(found["right"], 0.7)
         retrieving = [head for head in found["heads"] if head["added_loss"] > 0.1]
-        self.assertEqual([(head["layer"], head["kv_head"]) for head in retrieving], [(1, 0)])  # planted there
+        self.assertEqual([(head["layer"], head["kv_head"]) for head in retrieving], [(1, 0)])  # planted before training
         self.assertEqual(found["retrieval_heads"], 1)
         self.assertGreater(retrieving[0]["added_loss"], 1)
         self.assertLess(retrieving[0]["right"], 0.2)
@@ -121,7 +121,7 @@ class ProbeTest(TextTest):
         for heads in views[1]["states"]:
             for runs in heads:
                 self.assertEqual(runs, "96k")
-        # When each went: at the end of the prompt, or when it left the recent window.
+        # Evicted at the end of the prompt, or when the token left the recent window.
         gone = [-1 if i < 4 or i >= 84 else max(64, i + 13) for i in range(96)]
         streaming, full = outcome.json["probes"][0]["evicted_at"]
         self.assertEqual(streaming["method"], "streaming:sinks=4")
@@ -164,7 +164,7 @@ class ProbeTest(TextTest):
 
 
 class RecordingTest(TextTest):
-    """A recording of a run gives the same entries in replay as the run itself."""
+    """A replay of a recorded run keeps the same entries as the run."""
 
     def kept_by_run(self, method, *flags):
         page = self.folder / "run.html"
@@ -185,7 +185,7 @@ class RecordingTest(TextTest):
             layers.append([sorted(kept[head * most:head * most + counts[head]]) for head in range(n_heads)])
         return layers
 
-    # In a cache of floats, as replay's is.
+    # In a cache of floats, like that of replay.
     EXACT = ["-n", "160", "--samples", "1", "-ctk", "f32", "-ctv", "f32"]
 
     def test_of_a_prompt_any_method(self):

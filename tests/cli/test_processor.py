@@ -1,4 +1,4 @@
-"""What a processor must have is asked before it is used (docs/decisions/0020-sse4-baseline.md)."""
+"""The processor is checked before its features are used (docs/decisions/0020-sse4-baseline.md)."""
 
 import os
 import platform

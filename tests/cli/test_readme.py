@@ -1,4 +1,4 @@
-"""Every command of the README runs as it stands there, measuring less often, and its C++ compiles."""
+"""Every command of the README runs as written, with fewer repetitions, and its C++ compiles."""
 
 import json
 import pathlib
@@ -13,14 +13,14 @@ from harness import SANITIZED, WINNOW
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Repetitions and samples that show nothing more about a command line, and cost most of the time.
+# Repetitions and samples that only cost time here.
 FEWER = {"bench": ["-r", "1", "--no-warmup"], "eval recall": ["--samples", "3"], "eval needle": ["--depths", "50"]}
-# Commands that take the text they work on from here.
+# Input for commands that need a text.
 TEXT = "The harbour lay quiet. A red lantern hung above the door of the inn, and its code was 48213. " * 40
 
 
 def commands():
-    """The lines that call winnow, without their comments."""
+    """The command lines that call winnow, without comments."""
     for line in README.splitlines():
         match = re.match(r"    winnow (.*)", line)
         if match:
@@ -66,7 +66,7 @@ class Readme(unittest.TestCase):
                 self.assertTrue(done.stdout or words[0] in ("chat", "eval", "probe"), "nothing printed")
 
     def serve(self, words):
-        """Starts, says that it is ready, and ends when it is told to."""
+        """Starts the server, waits until it is ready, and ends it."""
         with subprocess.Popen([WINNOW, *words, "--port", "0"], cwd=self.folder, stdin=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True) as server:
             try:

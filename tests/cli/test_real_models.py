@@ -1,4 +1,5 @@
-"""The two real models of ../shared/data/models: their published greedy text, and the figure of llama-perplexity."""
+"""The two real models of ../shared/data/models: their published greedy texts, and
+llama-perplexity's figure."""
 
 import unittest
 
@@ -18,7 +19,7 @@ class RealModels(CliTest):
         for name in MODELS:
             path = self.path(name)
             expected = (path.parent / "greedy_256_once_upon_a_time.txt").read_text()
-            expected = expected.split("</s>")[0].rstrip("\n")  # one of them goes on after its end
+            expected = expected.split("</s>")[0].rstrip("\n")  # one of them continues after the end token
             for threads in ("1", "2"):
                 found = self.assert_done(winnow("run", "-m", path, "-p", "Once upon a time", "--temp", "0", "-n", "255",
                                                 "-ctk", "f32", "-ctv", "f32", "-t", threads))
@@ -33,7 +34,7 @@ class RealModels(CliTest):
 
 
 class RecallProbe(CliTest):
-    """The trained model that finds codes in long texts: what is evicted shows in its answers."""
+    """A model trained to find codes in long texts: eviction shows in its answers."""
 
     @classmethod
     def setUpClass(cls):
@@ -76,7 +77,7 @@ class RecallProbe(CliTest):
         found = self.assert_done(winnow("perplexity", "-m", self.probe, "-f", short, "--stream", "--kv-method", "treekv",
                                         "--kv-size", "256", "--prefill-chunk", "64", "--every", "2000", "--json")).json
         points = found["points"]
-        self.assertGreater(found["tokens"], 12000)  # six times what the model was trained for
+        self.assertGreater(found["tokens"], 12000)  # six times the trained context
         self.assertLess(max(p["cache_bytes"] for p in points), points[0]["cache_bytes"] * 1.01)
         self.assertLess(points[-1]["resident_bytes"] - points[1]["resident_bytes"], 2 << 20)
         self.assertLess(found["perplexity"], 60)

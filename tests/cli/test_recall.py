@@ -1,4 +1,4 @@
-"""The data that is built in, on the model that is built in: the first evaluation a newcomer runs."""
+"""The bundled data on the bundled model: the first evaluation a new user runs."""
 
 import re
 import unittest
@@ -19,7 +19,7 @@ class Recall(CliTest):
         for kind, score in full.items():
             self.assertGreater(score, 30, full)
         self.assertGreater(found["rows"][0]["exact"], 60, full)
-        self.assertLess(found["rows"][1]["exact"], found["rows"][0]["exact"] - 20)  # a window that forgets shows
+        self.assertLess(found["rows"][1]["exact"], found["rows"][0]["exact"] - 20)  # a recent window loses answers
         self.assertEqual(found["rows"][0]["samples"], 30)
 
     def test_the_same_for_a_seed(self):

@@ -1,4 +1,4 @@
-"""winnow replay, against a second implementation: plain loops in double precision."""
+"""winnow replay against a reference implementation: plain loops in double precision."""
 
 import json
 import math
@@ -87,7 +87,7 @@ class Replay(ReplayTest):
     def test_a_limit_in_bytes(self):
         path = self.record("memory.safetensors", Text(7, "norm"))
         entry = HKV * 2 * 4 * DIM  # bytes of a token in one layer: keys and values of all heads, floats
-        # While the last layer holds the whole prompt, the other is at its size.
+        # While the last layer holds the whole prompt, the other one has been reduced to its size.
         found, _ = self.replay(path, "streaming:sinks=2", "--memory", entry * (PROMPT + 10))
         self.assertEqual((found["budget"], found["kept"]), (10, [10] * LAYERS))
         out = self.folder / "none.safetensors"
@@ -139,7 +139,7 @@ class Replay(ReplayTest):
         path.write_bytes(struct.pack("<Q", 1 << 62) + whole[8:])
         self.fails(path, "not a safetensors file")
         self.fails("/nowhere/x", "/nowhere/x")
-        # What a method does not need may be missing.
+        # Tensors that a method does not need may be missing.
         bare = self.folder / "bare"
         write_safetensors(bare, {k: v for k, v in tensors.items() if not k.endswith("_pre")}, {"n_prompt": "20"})
         self.replay(bare, "snapkv:window=4", "--size", "8")

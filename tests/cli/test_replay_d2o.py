@@ -1,4 +1,5 @@
-"""D2O under winnow replay, against a second implementation written from the paper and docs/methods/semantics.md#d2o."""
+"""D2O under winnow replay, against a reference implementation written from the paper and
+docs/methods/semantics.md#d2o."""
 
 import math
 import unittest
@@ -13,18 +14,18 @@ def recent_of(size, sinks):
 
 
 def half(size, sinks):
-    """recent=0.5: the sinks count too."""
+    """recent=0.5 includes the sinks."""
     return max(0, size // 2 - sinks)
 
 
 class D2o:
-    """One KV head: the attention that its entries received, and the thresholds of merging."""
+    """One KV head: the attention its entries received, and the thresholds of merging."""
 
     def __init__(self, head, sinks=4, recent=recent_of, beta=0.5, merge="exp", similarity="keys", into_sinks=True):
         self.head, self.sinks, self.recent, self.beta, self.merge = head, sinks, recent, beta, merge
         self.into_sinks = into_sinks
         both = [head.keys, head.values]
-        # What is compared, and what then merges.
+        # The vectors that are compared, and those that are merged then.
         self.kinds = {"keys": [(head.keys, both)], "values": [(head.values, both)],
                       "both": [(head.keys, [head.keys]), (head.values, [head.values])]}[similarity]
         self.taus = [None] * len(self.kinds)
@@ -37,7 +38,7 @@ class D2o:
                 self.sums[rank] += weight
 
     def compress_prompt(self, size):
-        """1.3.2: what goes, goes together."""
+        """1.3.2: evicts all victims at once."""
         n = len(self.sums)
         if n <= size:
             return
@@ -47,7 +48,7 @@ class D2o:
         self.evict([rank for rank in range(n) if rank not in stay])
 
     def compress(self, size):
-        """1.3.3, as often as it takes."""
+        """1.3.3, repeated until the size is reached."""
         while len(self.sums) > size:
             self.evict([least(self.sums, self.sinks, len(self.sums) - self.recent(size, self.sinks))])
 
@@ -87,7 +88,7 @@ class D2o:
 
 
 def d2o(head, size, **options):
-    """A whole prompt. No size: the layer keeps everything."""
+    """A whole prompt. Without a size the layer keeps everything."""
     one = D2o(head, **options)
     one.add(head.prompt_rows()[0])
     if size is not None:
@@ -96,7 +97,8 @@ def d2o(head, size, **options):
 
 
 def d2o_in_chunks(heads, chunk, size_of, **options):
-    """All heads of a layer, whose size may change from chunk to chunk: size_of(columns of the query heads, tokens read)."""
+    """All heads of a layer, whose size may change between chunks: size_of(columns of the query
+    heads, tokens read)."""
     for head in heads:
         head.start()
     ones = [D2o(head, **options) for head in heads]
@@ -118,7 +120,7 @@ def d2o_in_chunks(heads, chunk, size_of, **options):
 
 
 def variances(heads):
-    """Of the column sums, [query head] of a layer."""
+    """Variances of the column sums, [query head] of a layer."""
     return [variance([sum(row[j] for row in rows) for j in range(PROMPT)])
             for head in heads for rows in head.prompt_rows()[1]]
 
@@ -128,7 +130,7 @@ class D2oReplay(MethodTest):
         return [mean(variances(self.heads(text, layer, "original"))) for layer in range(LAYERS)]
 
     def gate(self, factor=1):
-        """Between the densities of the two layers."""
+        """A threshold between the densities of the two layers."""
         found = [factor * x for x in self.densities(Text(self.SEED, "norm"))]
         self.assertGreater(abs(found[0] - found[1]), 1e-3 * factor)
         return mean(found)
@@ -137,7 +139,7 @@ class D2oReplay(MethodTest):
         uniform = "d2o:layer_policy=uniform"
         self.compare(uniform, 10, self.each(d2o, 10))
         self.compare(f"{uniform},reduce=max", 10, self.each(d2o, 10), reduce="max")
-        # Merged before RoPE.
+        # Merging before RoPE.
         self.compare(f"{uniform},positions=reassigned", 10, self.each(d2o, 10), "reassigned")
 
     def test_how_entries_merge(self):
@@ -154,7 +156,7 @@ class D2oReplay(MethodTest):
                              flags=("--prefill-chunk", chunk))
 
     def test_regions(self):
-        """Recent entries as a count or a share of the budget, that of the sinks included."""
+        """Recent entries as a count or as a share of the budget that includes the sinks."""
         for spec, recent in (("sinks=2,recent=0.5", 3), ("sinks=2,important=0,recent=5", 5), ("sinks=2,important=1,recent=1", 4)):
             for chunk in (5, PROMPT):
                 self.compare(f"d2o:layer_policy=uniform,{spec}", 10, lambda heads: d2o_in_chunks(
@@ -166,7 +168,7 @@ class D2oReplay(MethodTest):
 
     def test_a_gate_between_the_layers(self):
         gate = self.gate()
-        for size in (8, 14):  # twice 14 is more than the prompt has
+        for size in (8, 14):  # twice 14 exceeds the prompt
             for spec, options in (("", {}), (",recent=0.5", {"recent": half})):
                 def gated(heads):
                     for head in heads:
@@ -174,7 +176,8 @@ class D2oReplay(MethodTest):
                 self.compare(f"d2o:gate={gate}{spec}", size, gated)
 
     def test_a_gate_in_chunks(self):
-        """Density is that of the longest chunk so far, the prompt all chunks: the last of 7 tokens is one token."""
+        """The density is that of the longest chunk so far. With chunks of 7 tokens the last one
+        has one token."""
         for chunk, size in ((6, 7), (9, 7), (12, 7), (7, 12)):
             found = []  # densities of all chunks
             def sized(gate):
@@ -190,7 +193,7 @@ class D2oReplay(MethodTest):
             for layer in range(LAYERS):
                 d2o_in_chunks(self.heads(Text(self.SEED, "norm"), layer, "original"), chunk, sized(0))
             gate = mean(sorted(found)[len(found) // 2 - 1:len(found) // 2 + 1])
-            for one in (gate, 1000):  # some layers dense, all
+            for one in (gate, 1000):  # some layers dense, or all
                 self.compare(f"d2o:gate={one}", size, lambda heads: d2o_in_chunks(heads, chunk, sized(one)),
                              flags=("--prefill-chunk", chunk))
 
@@ -208,7 +211,8 @@ class D2oReplay(MethodTest):
                                   (12, 2, 0), (24, 2, between), (12, 1.4, between)):
             def shared(heads):
                 dense = [x <= gate for x in self.densities(heads[0].text)]
-                # The largest S with sum over layers of min(n, alpha S), or S, within the total: by bisection.
+                # By bisection: the largest S such that the sum over layers of min(n, alpha S), or
+                # S, is within the total.
                 low, high = 0.0, float(PROMPT)
                 for _ in range(100):
                     middle = (low + high) / 2
@@ -222,7 +226,7 @@ class D2oReplay(MethodTest):
 
 
 class D2oSoftmaxReplay(MethodTest):
-    LAYERS = 6  # the first two and the last hold everything
+    LAYERS = 6  # the first two and the last keep everything
 
     def test_layers_by_a_softmax(self):
         def spread(heads):

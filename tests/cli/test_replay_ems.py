@@ -1,4 +1,5 @@
-"""EMS under winnow replay, against a second implementation written from the paper and docs/methods/semantics.md#ems."""
+"""EMS under winnow replay, against a reference implementation written from the paper and
+docs/methods/semantics.md#ems."""
 
 import math
 import struct
@@ -9,7 +10,7 @@ from replay_heads import MethodTest, cosine
 
 
 def half(x):
-    """As stored in 16 bits."""
+    """Rounded to 16 bits, as stored."""
     return struct.unpack("e", struct.pack("e", x))[0]
 
 
@@ -18,7 +19,7 @@ def scaled(x, factor):
 
 
 class Ems:
-    """Sinks, members of classes, then local tokens: dictionaries."""
+    """Sinks, members of classes, then local tokens, as dictionaries."""
 
     def __init__(self, head, budget, window, kernel, gamma, tau, score="both", chunk=PROMPT, n_protect=0, similarity="both",
                  sinks=0, recent=0):
@@ -57,7 +58,7 @@ class Ems:
         entry["class"] = {"direction": scaled(entry["key"], 1 / entry["norm"]), "value": entry["value"]}
 
     def prompt(self, tokens, kernel):
-        """1.5.2, of a whole prompt or its first chunk."""
+        """1.5.2, for a whole prompt or its first chunk."""
         rows = []
         entries = [self.entry(t) for t in tokens]
         for token in tokens:
@@ -70,7 +71,7 @@ class Ems:
             for e, weight in zip(entries, row):
                 e["past"] += weight
         n_old = max(0, len(entries) - self.n_local)
-        if len(entries) <= self.budget:  # classes of one each
+        if len(entries) <= self.budget:  # each entry is its own class
             for e in entries[self.n_sinks:n_old]:
                 self.found(e)
         else:
@@ -110,19 +111,19 @@ class Ems:
         return self.sinks + self.members + self.local
 
     def show(self):
-        """What attention sees."""
+        """Sets the entries visible to attention."""
         entries = self.entries()
         self.head.tokens = [e["token"] for e in entries]
         self.head.keys = [scaled(e["class"]["direction"], e["norm"]) if e["class"] else e["key"] for e in entries]
         self.head.values = [e["class"]["value"] if e["class"] else e["value"] for e in entries]
 
     def seen(self, token):
-        """A prompt token's row over what there is."""
+        """A prompt token's row over the current entries."""
         self.show()
         return [self.head.reduced(list(column)) for column in zip(*self.head.weights(token))]
 
     def later_chunk(self, tokens):
-        """Accumulators take the chunk's rows; then local tokens are promoted, the oldest first."""
+        """Adds the chunk's rows to the accumulators; then promotes local tokens, oldest first."""
         rows = []
         for token in tokens:
             self.local.append(self.entry(token))
@@ -142,7 +143,8 @@ class Ems:
         self.show()
 
     def add(self, rows):
-        """Rows of attention, cut where a window ends: stored sums are rounded once for each part."""
+        """Adds rows of attention, split at the ends of windows: stored sums are rounded once per
+        part."""
         entries = self.entries()
         while rows:
             part, rows = rows[:self.window - self.counter], rows[self.window - self.counter:]
@@ -190,7 +192,7 @@ class Ems:
             self.members = [e for e in self.members if e is not victim]
 
 
-# What a replay keeps of keys, by `positions`.
+# The form in which a replay keeps keys, by `positions`.
 KEPT = {"reassigned": "reassigned", "original": "text", "baked": "baked"}
 
 
@@ -215,7 +217,8 @@ class EmsReplay(MethodTest):
             self.compare(f"{self.SPEC},tau=-1,n_protect={n_protect}", 10, self.ems(-1, n_protect=n_protect), "reassigned")
 
     def test_chunks(self):
-        """Shorter than the window and than the budget, longer than both; windows end inside them."""
+        """Chunks shorter than window and budget, and longer than both; windows end inside chunks.
+        """
         for chunk in (1, 2, 3, 5, 7, 9, 12):
             for positions, kept in KEPT.items():
                 self.compare(f"{self.SPEC},tau=0.2,positions={positions}", 10, self.ems(0.2, chunk=chunk), kept,
@@ -223,14 +226,14 @@ class EmsReplay(MethodTest):
         self.compare(f"{self.SPEC},tau=-1", 10, self.ems(-1, chunk=6), "reassigned", flags=("--prefill-chunk", 6))
 
     def test_regions(self):
-        """Sinks and recent tokens have rows of their own, whatever they are like and receive."""
+        """Sinks and recent tokens have their own rows, whatever their similarity and attention."""
         for sinks, recent in ((2, 0), (0, 6), (2, 5)):
             for tau in (0.2, -1):
                 for chunk in (1, 2, 7, PROMPT):
                     self.compare(f"{self.SPEC},tau={tau},sinks={sinks},recent={recent}", 11,
                                  self.each(lambda head: Ems(head, 11, 4, 3, 1.5, tau, chunk=chunk, sinks=sinks, recent=recent)),
                                  "reassigned", flags=("--prefill-chunk", chunk))
-        # A share counts the sinks in: 2 and 5 of 14.
+        # A share includes the sinks: 2 and 5 of 14.
         self.compare(f"{self.SPEC},tau=0.2,sinks=2,recent=0.5", 14,
                      self.each(lambda head: Ems(head, 14, 4, 3, 1.5, 0.2, sinks=2, recent=5)), "reassigned")
 

@@ -1,4 +1,4 @@
-"""Methods under winnow replay, against second implementations written from their algorithms."""
+"""Methods under winnow replay, against reference implementations written from their algorithms."""
 
 import unittest
 
@@ -21,7 +21,7 @@ def h2o(head, size, sinks, recent):
 
 
 def tova(heads, size):
-    """All heads of a layer, which keep the same."""
+    """All heads of a layer, which keep the same tokens."""
     last = [head.prompt_rows()[0][-1] for head in heads]
     for head in heads:
         head.keep(best([sum(column) for column in zip(*last)], size))

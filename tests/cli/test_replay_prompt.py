@@ -1,4 +1,5 @@
-"""Methods that compress prompts under winnow replay, against second implementations written from their algorithms."""
+"""Methods that compress prompts under winnow replay, against reference implementations written
+from their algorithms."""
 
 import math
 import unittest
@@ -16,7 +17,7 @@ def pooled(scores, pool, kernel):
 
 
 def votes(head, window, prefix_softmax):
-    """What the last queries of the prompt give to each token before them, reduced over the group."""
+    """Attention of the prompt's last queries to each token before them, reduced over the group."""
     n_prefix = PROMPT - window
     rows, heads = head.prompt_rows()
     total = [0.0] * n_prefix
@@ -50,7 +51,7 @@ def hbw(head, size, window, block, rounds, pool="max", kernel=7, prefix_softmax=
     left, chosen = (size - window) // block, []
 
     def free(begin, end):
-        """Best first, of equal ones the newer."""
+        """Sorted by score, the newer first among equals."""
         return sorted((i for i in range(begin, end) if i not in chosen), key=lambda i: (-means[i], -i))
 
     for turn, groups in enumerate(rounds):
@@ -69,7 +70,7 @@ def hbw(head, size, window, block, rounds, pool="max", kernel=7, prefix_softmax=
 
 
 def last_mean(head, n_rows):
-    """[query head][token]: the mean of those of the last rows that see the token."""
+    """[query head][token]: the mean over those of the last rows that see the token."""
     return [[sum(row[j] for row in rows[PROMPT - n_rows:]) / min(n_rows, PROMPT - j) for j in range(PROMPT)]
             for rows in head.prompt_rows()[1]]
 
@@ -85,7 +86,7 @@ def refreekv(heads, threshold, sinks, n_rows=1, matrix=False, per_head=False, in
     """All heads of a layer."""
     for together in [[head] for head in heads] if per_head else [heads]:
         squares = [one for head in together for one in norms(head, n_rows, matrix)]
-        order = list(range(PROMPT - 1, sinks - 1, -1))  # kept first
+        order = list(range(PROMPT - 1, sinks - 1, -1))  # in the order of keeping
         if ranking == "attention":
             attended = [sum(column) for column in zip(*(one for head in together for one in last_mean(head, n_rows)))]
             order.sort(key=lambda j: (-attended[j], -j))

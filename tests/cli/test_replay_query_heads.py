@@ -1,4 +1,5 @@
-"""Methods with heads=query under winnow replay: the second implementations, run for every query head on its own."""
+"""Methods with heads=query under winnow replay: the reference implementations, run for every query
+head on its own."""
 
 import unittest
 
@@ -17,7 +18,7 @@ def streaming(head, size, sinks):
 
 
 def pyramidkv(head, size, window, kernel, beta):
-    """Two layers, on a line: what the first has more, the last has less."""
+    """Two layers with linear budgets: the first has as much more as the last has less."""
     base = size - window
     low = base // beta
     high = min(2 * base - low, PROMPT - window)

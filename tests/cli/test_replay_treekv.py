@@ -1,15 +1,16 @@
-"""TreeKV under winnow replay, against a second implementation written from the paper and docs/methods/semantics.md#treekv."""
+"""TreeKV under winnow replay, against a reference implementation written from the paper and
+docs/methods/semantics.md#treekv."""
 
 import unittest
 
 from recordings import N, PROMPT
 from replay_heads import MethodTest
 
-SINKS, RECENT = 1, 3  # while generating
+SINKS, RECENT = 1, 3  # during decode
 
 
 class Attention:
-    """What entries received so far, beside a head's lists."""
+    """The attention that a head's entries received so far."""
 
     def __init__(self, criterion):
         self.criterion, self.sums, self.counts = criterion, [], []
@@ -28,7 +29,7 @@ class Attention:
 
 
 def generate(head, attention, size):
-    """1.1.1: one of two neighbouring entries goes."""
+    """1.1.1: evicts one of two neighbouring entries."""
     middle, pointer = size - SINKS - RECENT, 0
     for token in range(PROMPT, N):
         attention.add([head.step(token)])
@@ -41,7 +42,7 @@ def generate(head, attention, size):
 
 
 def whole(head, size, block, criterion="mean"):
-    """1.1.2: the prompt at once."""
+    """1.1.2: the whole prompt at once."""
     rows = head.prompt_rows()[0]
     n_prefix = PROMPT - block
     attention = Attention(criterion)
@@ -61,14 +62,14 @@ def whole(head, size, block, criterion="mean"):
 
 
 def chunks(head, size, block, chunk, sinks=0, criterion="mean"):
-    """0.10: the list of blocks lives on from chunk to chunk."""
+    """0.10: the list of blocks is kept from chunk to chunk."""
     head.start()
     attention = Attention(criterion)
     listed, gone, pointer, n_left = [], set(), 0, sinks
     n_listed = (size - sinks - block) // block
 
     def ranks(i):
-        """Entries of a block that left the window."""
+        """Ranks of a block's entries outside the window."""
         return [rank for rank, token in enumerate(head.tokens) if sinks <= token < n_left and (token - sinks) // block == i]
 
     def remove(i):

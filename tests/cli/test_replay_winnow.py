@@ -1,5 +1,6 @@
-"""winnow, our own method, under winnow replay with the prompt's last rows as reference (a recording has no replay of its
-prompt), against a second implementation written from its specification: docs/methods/winnow.md."""
+"""winnow, this project's own method, under winnow replay, against a reference implementation
+written from docs/methods/winnow.md. The prompt's last rows are the reference, because a recording
+has no replay of its prompt."""
 
 import math
 import struct
@@ -23,7 +24,7 @@ def softmax(scores):
 
 
 class OneHead:
-    """A KV head: entries in the order of the text, and the prompt's last rows over them."""
+    """A KV head: entries in text order, and the prompt's last rows over them."""
 
     def __init__(self, text, layer, g, rows):
         self.text, self.layer, self.g = text, layer, g
@@ -68,14 +69,14 @@ class OneHead:
             shares = [x / mass for x in shares]
             key = [sum(s * self.keys[j][d] for s, j in zip(shares, run)) for d in range(DIM)]
             value = [sum(s * self.values[j][d] for s, j in zip(shares, run)) for d in range(DIM)]
-            # Of the mean key: its mass beside that of all entries the row sees.
+            # Mass of the mean key, relative to that of all entries visible to the row.
             of_mean = 0.0
             for t, q in self.rows:
                 scores = logits(q, self.keys[:t + 1], self.biases)
                 top = max(scores)
                 of_mean += math.exp(logits(q, [key], [0.0])[0] - top) / sum(math.exp(x - top) for x in scores)
             bias = max(-8.0, min(8.0, math.log(mass / of_mean)))
-            rest[run[-1]] = (key, value, struct.unpack("e", struct.pack("e", bias))[0])  # as it is stored
+            rest[run[-1]] = (key, value, struct.unpack("e", struct.pack("e", bias))[0])  # rounded as stored
         stay = [j for j in range(PROMPT) if j not in gone or j in rest]
         n_before = PROMPT
         for j, (key, value, bias) in rest.items():
@@ -83,7 +84,7 @@ class OneHead:
         for name in ("positions", "keys", "values", "biases"):
             whole = getattr(self, name)
             setattr(self, name, [whole[j] for j in stay])
-        # What a row does not see are the newest.
+        # The newest entries are invisible to a row.
         self.visible = [len(stay) - (n_before - (t + 1)) for t, _ in self.rows]
 
     def equations(self, values, held_back):

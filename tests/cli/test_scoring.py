@@ -1,4 +1,5 @@
-"""winnow perplexity: windows, comparisons, and under a compression method windows and texts of any length."""
+"""winnow perplexity: windows, comparisons, and, with a compression method, windows and texts of
+any length."""
 
 import math
 import re
@@ -45,7 +46,7 @@ class Perplexity(CliTest):
         tensors = read_safetensors(path)
         dtype, shape, tokens = tensors["tokens"]
         self.assertEqual((dtype, shape), ("I32", [128]))
-        self.assertEqual((tokens[0], tokens[64]), (1, 1))  # BOS begins each window
+        self.assertEqual((tokens[0], tokens[64]), (1, 1))  # each window begins with BOS
         dtype, (n, vocabulary), logits = tensors["logits"]
         self.assertEqual((dtype, n), ("F32", 128))
         nll = []
@@ -62,7 +63,7 @@ class Perplexity(CliTest):
         compared = self.assert_done(self.score("--kl", base, "--json")).json
         self.assertEqual(compared["perplexity"], saved["perplexity"])
         comparison = compared["comparison"]
-        self.assertLess(abs(comparison["mean_kld"]), 1e-5)  # the file holds steps of 16/65535
+        self.assertLess(abs(comparison["mean_kld"]), 1e-5)  # the file has a resolution of 16/65535
         self.assertAlmostEqual(comparison["perplexity_ratio"], 1, places=4)
         self.assertEqual(comparison["same_top_rate"], 1)
         text = self.assert_done(self.score("--kl-divergence", "--kl-divergence-base", base)).text
@@ -108,12 +109,12 @@ class Perplexity(CliTest):
         raw = self.assert_done(score("-f", windows, "--raw-text"))
         self.assertNotEqual(raw.json["perplexity"], want.json["perplexity"])
         self.assertNotIn("line ends of Windows", raw.err)
-        # A pipe is a file; what is written on the command line is not.
+        # Line ends are converted in a pipe, but not on the command line.
         self.assertEqual(self.assert_done(winnow("perplexity", "-m", self.model, "-c", "64", "--json",
                                                  stdin=windows.read_bytes())).json["perplexity"], want.json["perplexity"])
 
     def test_worse_than_guessing_is_called_so(self):
-        # A random model is sure of nonsense.
+        # A random model predicts nonsense with confidence.
         for flags in (["-c", "64"], ["--stream"]):
             outcome = self.assert_done(self.score("-f", self.text, *flags))
             self.assertIn("worse than guessing", outcome.err)
@@ -125,7 +126,7 @@ class Perplexity(CliTest):
         self.assert_failed(self.score("-p", "a"), "expected at least 4")
 
     def test_a_context_that_is_given_counts(self):
-        # Also that of the default.
+        # Also if it equals the default.
         text = self.file("long.txt", TEXT * (1 + 4000 // len(TEXT)))
         self.assert_failed(self.score("-f", text, "--stream", "-c", "512"), "512")
         base = self.folder / "base"
@@ -176,7 +177,7 @@ class PerplexityUnderAMethod(CliTest):
         self.assertEqual(len({p["cache_bytes"] for p in found["points"]}), 1)
         last = found["points"][-1]["nll"]
         self.assertAlmostEqual(found["nll"], last)
-        # Chunks of one token are the decode step.
+        # Chunks of one token equal decode steps.
         ones = self.json("--stream", "--kv-method", "streaming", "--kv-size", "32", "--prefill-chunk", "1")
         self.assertAlmostEqual(ones["nll"], found["nll"], places=5)
 
@@ -198,7 +199,8 @@ class PerplexityUnderAMethod(CliTest):
 
     def test_misuse(self):
         self.assert_misused(self.score("--stream", "--chunks", "2"), "--chunks")
-        # A method that leaves out tokens of a prompt has no logits of all of them, but token by token nothing is left out.
+        # Such a method has no logits for the tokens it leaves out of a prompt; token by token it
+        # leaves out none.
         self.assert_failed(self.score("--stream", "--kv-method", "pyramidinfer", "--prefill-chunk", "8"), "only some tokens")
         self.assertGreater(self.json("--stream", "-c", "640", "--kv-method", "pyramidinfer", "--prefill-chunk", "1")["tokens"], 200)
         self.assert_misused(self.score("--stream", "--kv-method", "h2o", "--kv-ratio", "0.5"), "--kv-ratio")

@@ -1,4 +1,4 @@
-"""--session of winnow run and chat: a text that one command read, and others go on from."""
+"""--session of winnow run and chat: a text that one command reads and later ones continue."""
 
 import re
 import signal
@@ -38,10 +38,10 @@ class Run(SessionTest):
                 self.session.unlink(missing_ok=True)
                 once = self.text("-p", DOCUMENT, *kv)
                 written = self.session.read_bytes()
-                again = self.assert_done(self.run_text("-p", DOCUMENT))  # flags of the cache as they were
+                again = self.assert_done(self.run_text("-p", DOCUMENT))  # with the saved flags of the cache
                 self.assertEqual(again.text, once)
                 self.assertRegex(again.err, r"prefill +\S+ ms +0 tokens.* re-used")
-                self.assertEqual(self.session.read_bytes(), written)  # left alone
+                self.assertEqual(self.session.read_bytes(), written)  # unchanged
 
     def test_a_longer_prompt_goes_on_from_it(self):
         kv = ["--kv-method", "streaming", "--kv-size", "40"]
@@ -65,14 +65,15 @@ class Run(SessionTest):
         first = done.text
         n_prompt = int(re.search(r"prefill +\S+ ms +(\d+) tokens", done.err)[1])
         told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
-        self.assertIn(f"goes on after {n_prompt + 6} tokens", told)  # the last token of the answer, too
+        self.assertIn(f"goes on after {n_prompt + 6} tokens", told)  # includes the last token of the answer
         second = self.text("-p", "the", "--session-all")
         self.assertNotEqual(first, second)
         told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
         self.assertRegex(told, r"goes on after \d+ tokens")
 
     def test_all_goes_on_after_what_was_shown(self):
-        """Not after a stop string, which nobody saw: where it begins with a token, the same tokens come again."""
+        """Not after a stop string, which was not shown: if it begins at a token, the same tokens
+        follow."""
         whole = self.text("-p", DOCUMENT, session=False).removesuffix("\n")
         n_same = 0
         for first in range(1, len(whole) - 3):
@@ -157,7 +158,7 @@ class Run(SessionTest):
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-        if self.session.exists():  # it was faster
+        if self.session.exists():  # the session was saved before the signal
             self.assertRegex(self.assert_done(self.run_text("-p", "a")).err, "goes on after")
 
     def test_killed_while_saving_it_is_the_old_one_or_the_new_one(self):
@@ -181,7 +182,7 @@ class Chat(SessionTest):
         second = self.assert_done(self.chat(["the tree"]))
         self.assertEqual(first + second.text.splitlines(), whole)
         read = int(re.search(r"\[prefill (\d+) tokens", second.err)[1])
-        self.assertLess(read, 40)  # the new message only
+        self.assertLess(read, 40)  # only the new message
 
     def test_a_system_prompt_belongs_to_it(self):
         self.answers(["the house"], "-sys", "You are a tree.")
@@ -206,7 +207,7 @@ class Chat(SessionTest):
         told = self.chat(questions, "-f", other)
         self.assertEqual(told.code, 1)
         self.assertIn("another document", told.err)
-        # Questions are written as the document was.
+        # The questions must use the document's template.
         for template in ("llama3", "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"):
             self.assert_failed(self.chat(questions, "--chat-template", template), "another chat template")
 

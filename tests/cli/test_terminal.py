@@ -1,4 +1,5 @@
-"""winnow on a terminal: editing messages, results that stay above progress, tables that fit."""
+"""winnow on a terminal: editing messages, results that stay above a progress line, tables that
+fit."""
 
 import json
 import stat
@@ -23,7 +24,7 @@ class Editing(CliTest):
         return (self.folder / self.id().split(".")[-1]).read_bytes()
 
     def messages_after(self, terminal):
-        """What the user said, as /save writes it; ends the chat."""
+        """The user's messages, read from a /save; ends the chat."""
         path = self.folder / "transcript.json"
         path.unlink(missing_ok=True)
         terminal.send(f"/save {path}\r")
@@ -187,7 +188,7 @@ class Results(CliTest):
         first = shown.index(b"[1]")
         last = shown.index(b"Final estimate")
         running = shown[first:last]
-        self.assertNotIn(b"\x1b[K", running)  # nothing is erased once estimates run
+        self.assertNotIn(b"\x1b[K", running)  # nothing is erased once the estimates begin
         self.assertGreater(running.count(b"]"), 10)
 
     def test_tables_fit(self):

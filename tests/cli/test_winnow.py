@@ -1,6 +1,7 @@
-"""winnow, our own method, from prompt to answer against a second implementation: a model in doubles reads the prompt and
-its replay, and what docs/methods/winnow.md and semantics.md say is done with plain loops. Tests of the method alone are in
-winnow_test.cc; here the rows of the replay, the output projection, the norms and the profile are the engine's."""
+"""winnow, this project's own method, from prompt to answer, against a reference implementation in
+double precision: it reads the prompt and its replay, and follows docs/methods/winnow.md and
+semantics.md in plain loops. winnow_test.cc tests the method alone; here the rows of the replay,
+the output projection, the norms and the profile come from the engine."""
 
 import json
 import math
@@ -19,14 +20,15 @@ NEXT = "\n\nRepeat the part of the previous context exactly, starting with"
 
 
 class Query:
-    """One query head's query in a row: what it sees beside the entries (a replay's own tokens), and which newest it does not."""
+    """A query of one query head in a row. `own`: the entries it sees besides the cache (a replay's
+    tokens); n_unseen: how many of the newest entries it does not see."""
 
     def __init__(self, head, q, rho, own, n_unseen):
         self.head, self.q, self.rho, self.own, self.n_unseen = head, q, rho, own, n_unseen
 
 
 class Head:
-    """A KV head in a call, before and after it is decided about."""
+    """A KV head in a call, before and after the decision about it."""
 
     def __init__(self, model, layer, g, entries):
         self.model, self.layer, self.g, self.entries = model, layer, g, entries
@@ -87,7 +89,7 @@ class Head:
             of_mean = sum(self.model.mass(query.q, rest) / target[2]
                           for row, targets in zip(self.rows, self.targets) for query, target in zip(row, targets))
             bias = max(-8.0, min(8.0, math.log(mass / of_mean)))
-            rest.bias = struct.unpack("e", struct.pack("e", bias))[0]  # as it is stored
+            rest.bias = struct.unpack("e", struct.pack("e", bias))[0]  # rounded as stored
             left[run[-1]] = rest
         self.entries[:] = [left[j] for j in sorted(left)]
 
@@ -132,7 +134,8 @@ class WinnowTest(CliTest):
         return winnow("tokenize", "-m", self.model, "-f", self.file("tokens.txt", text), "--json", *flags).json["tokens"]
 
     def replay(self, cache, heads, call, n_seen, chunk, n_rows):
-        """The call's tokens once more, without BOS, in passes; all rows score, evenly spaced ones are kept."""
+        """Reads the call's tokens again, without BOS, in passes. All rows score, evenly spaced
+        ones are kept."""
         first = 1 if n_seen == len(call) else 0
         passes = []
         for at in range(first, len(call), chunk):
@@ -231,7 +234,7 @@ class WinnowTest(CliTest):
         self.assertEqual(kept, expected)
         self.assertGreater(len(set(map(len, expected.values()))), 1)  # heads differ
 
-        # What biases and values are shows in what comes next.
+        # Biases and values affect the following tokens.
         klds = []
         for i, token in enumerate(full["tokens"]):
             p, q = self.log_probs(base), self.log_probs(logits)
