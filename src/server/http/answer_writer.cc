@@ -99,9 +99,9 @@ void HttpExchange::Send(Reply reply) {
   if (state_ != State::kOpen) return;
   std::string head = Head(reply, "Content-Length", reply.body.size());
   if (!gone_) {
-    wire_->Hold(0);  // the queue counts
+    wire_->Hold(0);  // the write queue counts the bytes from here on
     if (form_.is_head || !HasBody(reply.status)) reply.body.clear();
-    wire_->Queue(std::move(head), std::move(reply.body), false);  // it may be large: not copied
+    wire_->Queue(std::move(head), std::move(reply.body), false);  // may be large: not copied
   }
   Finish();
 }
@@ -109,10 +109,10 @@ void HttpExchange::Send(Reply reply) {
 void HttpExchange::BeginStream(Reply head) {
   if (state_ != State::kOpen) return;
   state_ = State::kStreaming;
-  if (form_.is_http_1_0) form_.keep_alive = false;  // its end is the end of the connection
+  if (form_.is_http_1_0) form_.keep_alive = false;  // closing the connection ends the body
   if (gone_) return;
   wire_->Queue(Head(head, form_.is_http_1_0 ? nullptr : "Transfer-Encoding", 0), "", false);
-  if (form_.is_head) {  // nothing follows, so nothing needs to be made
+  if (form_.is_head) {  // no body follows, so the handler can stop
     const auto closed = std::exchange(closed_, nullptr);
     Finish();
     if (closed) closed();

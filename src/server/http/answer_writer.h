@@ -8,25 +8,26 @@
 
 namespace winnow::server {
 
-// What an exchange needs of its connection. All on the connection's strand, but Post and PostLong.
+// What an exchange needs of its connection. Called on the connection's strand, except Post,
+// PostLong and TakeTurn, which are thread-safe.
 class Wire {
  public:
   virtual ~Wire() = default;
-  // Queues bytes, and more behind them: both or none. With a limit: a client that has not read the
-  // bytes before is cut off.
+  // Queues `bytes` and then `more`: both or none. `limited`: closes the connection instead if more
+  // than max_queue_bytes are waiting already.
   virtual void Queue(std::string bytes, std::string more, bool limited) = 0;
   virtual void AnswerDone(bool keep_alive) = 0;
   virtual void SetPings(bool on) = 0;
   virtual void Post(std::function<void()> work) = 0;
-  // The same once few enough others do such work. Thread-safe too.
+  // As Post, once a work slot for this size is free.
   virtual void PostLong(WorkSlots::Size size, std::function<void()> work) = 0;
-  // Exchange::TakeTurn and Hold. The former is thread-safe too.
+  // See Exchange::TakeTurn and Hold.
   virtual void TakeTurn(std::function<void(Exchange::Turn turn)> work) = 0;
   virtual bool Hold(size_t bytes) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 
-// How the request was asked, as far as its answer depends on it.
+// The parts of a request that its response depends on.
 struct AnswerForm {
   bool is_head = false;
   bool is_http_1_0 = false;
@@ -50,9 +51,9 @@ class HttpExchange final : public Exchange {
   bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
-  // The client went away.
+  // The client has disconnected.
   void Closed();
-  // No other request follows this one.
+  // Closes the connection after this response.
   void CloseAfterwards() { form_.keep_alive = false; }
 
  private:

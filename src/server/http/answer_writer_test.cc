@@ -99,7 +99,7 @@ TEST(HttpExchangeTest, StreamIsChunked) {
   exchange.BeginStream({.content_type = "text/event-stream"});
   EXPECT_TRUE(wire->pings);
   exchange.Write("0123456789abcdef!");
-  exchange.Write("");  // a chunk of nothing would end the stream
+  exchange.Write("");  // an empty chunk would end the stream
   exchange.End();
   EXPECT_TRUE(Has(wire->out, "Transfer-Encoding: chunked"));
   EXPECT_EQ(ExtractBody(wire->out), "11\r\n0123456789abcdef!\r\n0\r\n\r\n");

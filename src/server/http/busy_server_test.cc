@@ -1,4 +1,4 @@
-// What clients may wait for, and for how long, while others keep the server busy.
+// How long clients wait while others keep the server busy.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -114,7 +114,7 @@ TEST_F(HttpServerTest, AClientThatCannotBeTakenIsTheOnlyOneLost) {
   }
 }
 
-// The third waits until one of the others ends.
+// At most two are made at once (kMaxTurns); the others wait.
 TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
   std::mutex mutex;
   std::vector<std::pair<ExchangePtr, Exchange::Turn>> made;

@@ -5,7 +5,7 @@
 
 namespace winnow::server {
 
-// Bytes that several hold together, up to a maximum. Thread-safe.
+// A number of bytes that several holders share, up to a maximum. Thread-safe.
 class ByteLimit {
  public:
   explicit ByteLimit(size_t max) : max_(max) {}
@@ -14,7 +14,7 @@ class ByteLimit {
 
   size_t held() const { return held_; }
 
-  // What one of them holds. One thread at a time. The limit outlives it.
+  // One holder's bytes. Not thread-safe itself. The limit must outlive the share.
   class Share {
    public:
     explicit Share(ByteLimit& limit) : limit_(limit) {}
@@ -22,7 +22,7 @@ class ByteLimit {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // False: all together would be above the maximum; the share is what it was.
+    // False: the total would exceed the maximum; the share keeps its size.
     bool Resize(size_t bytes) {
       if (bytes <= bytes_) {
         limit_.held_ -= bytes_ - bytes;

@@ -7,10 +7,10 @@
 
 namespace winnow::server {
 
-// A request without its body. The path is empty where the target is none.
+// The request without its body. The path is empty if the target is invalid.
 Call CallFrom(const boost::beast::http::request_header<>& header);
 
-// How it wants to be answered.
+// The parts that the response depends on.
 template <class Body>
 AnswerForm FormFrom(const boost::beast::http::request<Body>& request) {
   return {.is_head = request.method() == boost::beast::http::verb::head,

@@ -24,9 +24,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// One read and one write are under way at most. A read nearly always is: what comes while an answer
-// is made is the next request and waits in the buffer, and the read shows when the client goes
-// away. Where the buffer is full, a look now and then shows that.
+// At most one read and one write are in progress. A read nearly always is: bytes that arrive while
+// a response is made belong to the next request and wait in the buffer, and the read reports a
+// client that disconnects. While the buffer is full, a periodic check does that instead.
 template <class Stream>
 class HttpConnection final : public Connection,
                              public Wire,
@@ -76,7 +76,7 @@ class HttpConnection final : public Connection,
   }
   void AnswerDone(bool keep_alive) override {
     SetPings(false);
-    // Not here: the exchange that calls this may be destroyed by it.
+    // Posted, because running this here could destroy the exchange that calls it.
     asio::post(stream_.get_executor(), [self = this->shared_from_this(), keep_alive] {
       self->current_ = nullptr;
       if (self->closed_) return;
@@ -117,7 +117,7 @@ class HttpConnection final : public Connection,
   }
 
  private:
-  // Memory that is not there ends this client's answer, not the thread.
+  // If memory runs out, this connection closes and the thread goes on.
   void Run(const std::function<void()>& work) {
     try {
       work();
@@ -145,13 +145,13 @@ class HttpConnection final : public Connection,
     Run([this] { BeginNext(); });
   }
   void BeginNext() {
-    // Unread answers to what a client asked ahead would take the buffers of all, its own too.
+    // Wait until earlier responses are sent: pipelined ones would fill the shared buffers.
     is_next_delayed_ = !queue_.empty();
     if (is_next_delayed_) return Read();
     reader_.Begin();
-    if (reader_.n_buffered() == 0) HoldRead();  // less: what was held for reading ahead
+    if (reader_.n_buffered() == 0) HoldRead();  // releases what was held for reading ahead
     parsing_ = false;
-    // Who has said nothing yet has as long as for a header: places of connections are few.
+    // A client that has sent nothing yet gets only the header's time: connections are limited.
     const auto first = std::min(options_.header, options_.idle);
     deadlines_->Set(Deadlines::kRead, std::exchange(is_first_, false) ? first : options_.idle);
     if (reader_.n_buffered() > 0) return Parse();
@@ -160,7 +160,7 @@ class HttpConnection final : public Connection,
 
   void Read() {
     if (reading_ || closed_ || peer_finished_) return;
-    // A client that sends on and on while it is answered has to wait.
+    // A client that keeps sending while its response is made has to wait.
     if (IsAnswering() && (reader_.n_buffered() >= options_.max_pipelined_bytes ||
                           !Hold(read_share_, reader_.HeldBytesWith(incoming_.size())))) {
       return deadlines_->Set(Deadlines::kHangup, options_.hangup);
@@ -176,7 +176,7 @@ class HttpConnection final : public Connection,
     reading_ = false;
     if (closed_) return;
     if (error) return OnReadError(error);
-    if (closing_) return Read();  // unheard, until the client ends its side
+    if (closing_) return Read();  // discarded, until the client closes its side
     Run([this, n] {
       reader_.Append({incoming_.data(), n});
       if (IsAnswering()) return Read();
@@ -186,8 +186,8 @@ class HttpConnection final : public Connection,
 
   void OnReadError(const error_code& error) {
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) return Close();
-    // Who ends his side has gone, or has asked all he wants (printf | nc): what is written already
-    // still goes out, what is being generated for him ends.
+    // A client that closes its side has left, or has sent all its requests (printf | nc): the queue
+    // is still written, the response being generated is cancelled.
     peer_finished_ = true;
     EndAnswer();
   }
@@ -199,7 +199,7 @@ class HttpConnection final : public Connection,
   void LookForHangup() {
     if (current_ == nullptr || reading_ || closing_) return;
     if (HasHungUp(TcpSocket(stream_))) return EndAnswer();
-    Read();  // where others have left it room meanwhile
+    Read();  // other connections may have freed buffer space
   }
 
   void Parse() {
@@ -207,8 +207,8 @@ class HttpConnection final : public Connection,
     const bool had_header = reader_.has_header();
     if (const auto error = reader_.Parse()) return RefuseWith(*error);
     const bool is_new = !had_header && reader_.has_header();
-    // Whoever may not ask takes no place of those whose bodies come. Where the body is here already
-    // the handler looks, and the connection goes on.
+    // Check the key before reading the body, so that an unauthorized client takes no buffer space.
+    // If the body has already arrived, the handler checks instead and the connection stays open.
     if (is_new && !reader_.is_complete()) {
       const auto refused = shared_.handlers.check_head(CallFrom(reader_.header()));
       if (refused) return RefuseWith(*refused);
@@ -228,7 +228,7 @@ class HttpConnection final : public Connection,
     Read();
   }
 
-  // Answers a request that was not read to its end, which ends the connection.
+  // Answers a request that was not read to its end, then closes the connection.
   void RefuseWith(const ApiError& error) {
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
@@ -268,8 +268,8 @@ class HttpConnection final : public Connection,
     Read();
   }
 
-  // Reading a body and writing its prompt take long, so that many would keep /health waiting. Each
-  // connection waits with one at most, whose bytes count with what it buffers.
+  // Parsing a body and building its prompt take long, and many would delay /health. Each connection
+  // has at most one that waits; its bytes still count as buffered.
   void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
     exchange->PostLong([self = this->shared_from_this(), held, exchange] {
@@ -311,12 +311,12 @@ class HttpConnection final : public Connection,
     if (!writing_) FinishWriting();
   }
 
-  // Closing with bytes unread would reset the connection, and the end of the answer with it: the
-  // client gets a moment to end its side.
+  // Closing a socket with unread input resets the connection and can lose the end of the response.
+  // Give the client a moment to close first.
   void FinishWriting() {
     deadlines_->Set(Deadlines::kRead, options_.linger);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
-      // Without it the end could be anybody's, and clients take the answer for cut short.
+      // Without close_notify, clients must take the response for truncated.
       if (std::exchange(is_ending_tls_, true)) return peer_finished_ ? Close() : Read();
       stream_.async_shutdown([self = this->shared_from_this()](auto...) { self->FinishTcp(); });
       Read();
@@ -350,15 +350,15 @@ class HttpConnection final : public Connection,
     error_code ignored;
     TcpSocket(stream_).close(ignored);
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
-    reader_.Drop();  // now: whoever makes the answer may hold the connection for long
+    reader_.Drop();  // now: the handler may keep this connection alive for long
     HoldRead();
-    if (writing_) return;  // from it
+    if (writing_) return;  // the write in progress still uses the queue
     queue_.Clear();
     HoldQueue();
   }
 
-  // Counts what this client takes of the buffers that all may have, of its requests and of answers
-  // to it: what it sends ahead must not end an answer. False: that is too much.
+  // Count this client's request and response buffers against the limit for all connections, as
+  // separate shares: reading ahead must not end a response. False: above the limit.
   bool HoldRead() { return Hold(read_share_, reader_.held_bytes()); }
   bool HoldQueue() { return Hold(queue_share_, queue_.capacity()); }
   bool Hold(ByteLimit::Share& share, size_t bytes) const {
@@ -368,17 +368,17 @@ class HttpConnection final : public Connection,
   Stream stream_;
   ConnectionShared& shared_;
   const HttpOptions& options_;
-  std::array<char, 4096> incoming_;  // what the read under way brings
+  std::array<char, 4096> incoming_;  // target of the read in progress
   RequestReader reader_;
   ByteLimit::Share read_share_, queue_share_, answer_share_;  // of the buffers of all connections
-  std::shared_ptr<HttpExchange> current_;                     // the answer that is being made
+  std::shared_ptr<HttpExchange> current_;                     // of the response being made
   WriteQueue queue_;
-  bool is_first_ = true;  // the next request
+  bool is_first_ = true;  // the next request is the first
   bool reading_ = false;
   bool writing_ = false;
-  bool parsing_ = false;          // some of a request has come
-  bool is_next_delayed_ = false;  // the next request, until all is written
-  bool closing_ = false;          // once all is written
+  bool parsing_ = false;          // part of a request has arrived
+  bool is_next_delayed_ = false;  // the next request waits until all is written
+  bool closing_ = false;          // close once all is written
   bool is_ending_tls_ = false;
   bool peer_finished_ = false;
   bool closed_ = false;

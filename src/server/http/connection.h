@@ -12,10 +12,10 @@
 
 namespace winnow::server {
 
-// So many answers that take much memory before they are sent are made at once.
+// At most this many responses that need much memory before they are sent are made at once.
 constexpr int kMaxTurns = 2;
 
-// What all connections of a server share.
+// State shared by all connections of a server.
 struct ConnectionShared {
   const HttpOptions& options;
   Handlers handlers;
@@ -23,13 +23,14 @@ struct ConnectionShared {
   ByteLimit large_bodies{options.max_bodies_bytes};  // of requests that are being received
   ByteLimit buffers{options.max_buffers_bytes};
   std::atomic<bool> draining{false};
-  // Of requests with bodies, which take a thread long: the thread beside them is left for all
-  // others, /health first, and large ones leave one for small ones.
+  // For requests with bodies, which occupy a thread for long. There is one thread more than slots,
+  // so that /health and other short requests are served; large bodies leave one slot for small
+  // ones.
   WorkSlots slots{options.n_threads, std::max(1, options.n_threads - 1)};
   WorkSlots turns{kMaxTurns, kMaxTurns};  // Exchange::TakeTurn
 };
 
-// One client. Its callbacks run on the socket's executor, a strand, and keep it alive.
+// One client connection. Its callbacks run on the socket's executor, a strand, and keep it alive.
 class Connection {
  public:
   virtual ~Connection() = default;
@@ -39,7 +40,7 @@ class Connection {
   virtual void Abort() = 0;  // at once; thread-safe
 };
 
-// `shared` and `tls` outlive the connection.
+// `shared` and `tls` must outlive the connection.
 std::shared_ptr<Connection> MakeConnection(boost::asio::ip::tcp::socket socket,
                                            ConnectionShared& shared);
 std::shared_ptr<Connection> MakeTlsConnection(boost::asio::ip::tcp::socket socket,

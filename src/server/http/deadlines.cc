@@ -33,7 +33,7 @@ void Deadlines::OnTimer() {
   for (const Kind kind : {kWrite, kRead, kPing, kHangup}) {
     if (at_[kind] > now) continue;
     at_[kind] = kNever;
-    // Copied: what it does may stop this.
+    // Copied: the callback may call Stop, which destroys it.
     if (const auto passed = passed_) passed(kind);
   }
   Arm();

@@ -10,7 +10,7 @@
 namespace winnow::server {
 
 // The deadlines of one connection, on one timer. Not thread-safe: used on the connection's strand,
-// where it also tells.
+// where the callback also runs.
 class Deadlines : public std::enable_shared_from_this<Deadlines> {
  public:
   enum Kind { kRead, kWrite, kPing, kHangup };
@@ -21,7 +21,7 @@ class Deadlines : public std::enable_shared_from_this<Deadlines> {
   void Start(std::function<void(Kind kind)> passed) { passed_ = std::move(passed); }
   void Set(Kind kind, std::chrono::milliseconds from_now);
   void Clear(Kind kind) { at_[kind] = kNever; }
-  // For ever; what Start was given is dropped.
+  // Permanently; drops the callback.
   void Stop();
 
  private:
@@ -31,7 +31,7 @@ class Deadlines : public std::enable_shared_from_this<Deadlines> {
 
   boost::asio::steady_timer timer_;
   std::array<TimePoint, 4> at_ = {kNever, kNever, kNever, kNever};
-  TimePoint timer_at_ = kNever;  // when the timer wakes up; it may be early, and then looks again
+  TimePoint timer_at_ = kNever;  // when the timer fires; early if a deadline has moved since
   std::function<void(Kind kind)> passed_;
 };
 

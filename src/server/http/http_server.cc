@@ -27,14 +27,14 @@ struct HttpServer::Data {
   Data(const HttpOptions& asked, Handlers handlers, Log& where)
       : options(asked), log(where), shared{options, std::move(handlers)} {}
 
-  // Nothing may be thrown past these: nobody would begin again, and no client would get in.
+  // These must not throw: nothing would restart accepting, and no client could connect.
   void Accept() {
     const auto accepted = [this](const error_code& error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
-      if (error) return AcceptLater();  // no descriptors, mostly
+      if (error) return AcceptLater();  // mostly out of file descriptors
       try {
         Take(std::move(socket));
-      } catch (const std::exception&) {  // no memory; the client is dropped
+      } catch (const std::exception&) {  // out of memory; the client is dropped
         return AcceptLater();
       }
       Accept();
@@ -60,7 +60,7 @@ struct HttpServer::Data {
   }
   void Take(tcp::socket socket) {
     if (options.on_connection) options.on_connection();
-    // Beyond the limit the socket closes here: an error reply would need what has run out.
+    // Over the limit, close without an error reply: it would need the resources that ran out.
     if (shared.n_connections >= options.max_connections) return;
     auto connection = tls ? MakeTlsConnection(std::move(socket), *tls, shared)
                           : MakeConnection(std::move(socket), shared);
@@ -130,7 +130,7 @@ Result<asio::ssl::context> MakeTls(const HttpOptions& options) {
   return tls;
 }
 
-// The address of a name or a number.
+// The endpoint of a host name or a numeric address.
 Result<tcp::endpoint> Resolve(asio::io_context& context, const HttpOptions& options) {
   tcp::resolver resolver(context);
   error_code error;
@@ -140,7 +140,8 @@ Result<tcp::endpoint> Resolve(asio::io_context& context, const HttpOptions& opti
   const std::string host = std::string(options.words.host) + " " + options.host;
   if (error) return Error{host + ": " + error.message()};
   if (found.empty()) return Error{host + ": no such address"};
-  // Of names that have several, the IPv4 one: "localhost" is what curl and browsers try.
+  // A name may resolve to several addresses: prefer IPv4, which curl and browsers try for
+  // "localhost".
   for (const auto& entry : found) {
     if (entry.endpoint().protocol() == tcp::v4()) return entry.endpoint();
   }
@@ -177,7 +178,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
   data->port = data->acceptor.local_endpoint(error).port();
   data->Accept();
   Data* const running = data.get();
-  const int n_threads = options.n_threads + 1;  // ConnectionShared::slots
+  const int n_threads = options.n_threads + 1;  // see ConnectionShared::slots
   for (int i = 0; i < n_threads; ++i) {
     data->threads.emplace_back([running] { running->RunThread(); });
   }
@@ -192,7 +193,7 @@ HttpServer::~HttpServer() {
     data_->retry.cancel(ignored);
   });
   data_->work.reset();
-  // Aborted connections end by themselves; what still waits for the engine is dropped.
+  // Give aborted connections time to close; requests that still wait for the engine are dropped.
   constexpr std::chrono::milliseconds kMoment{200};
   const auto deadline = std::chrono::steady_clock::now() + kMoment;
   while (data_->shared.n_connections > 0 && std::chrono::steady_clock::now() < deadline) {
@@ -201,7 +202,7 @@ HttpServer::~HttpServer() {
   data_->context.stop();
   for (std::thread& thread : data_->threads) thread.join();
   data_->shared.turns.Clear();
-  data_->shared.slots.Clear();  // what waits holds sockets, which end before the context
+  data_->shared.slots.Clear();  // waiting work holds sockets, which end before the context
 }
 
 uint16_t HttpServer::port() const { return data_->port; }

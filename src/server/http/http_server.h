@@ -11,22 +11,22 @@
 
 namespace winnow::server {
 
-// Listens, reads requests, hands them to the handlers and writes what it answers. Its threads run
-// from Listen on.
+// Listens, reads requests, passes them to the handlers and writes their responses. Its threads
+// start in Listen.
 class HttpServer {
  public:
-  // Errors: the address cannot be used (says why), a key or certificate that cannot be read. The
-  // log outlives the server.
+  // Errors: the address cannot be used (says why), a key or certificate cannot be read. The log
+  // must outlive the server.
   static Result<std::unique_ptr<HttpServer>> Listen(const HttpOptions& options, Handlers handlers,
                                                     Log& log);
-  ~HttpServer();  // aborts what is left
+  ~HttpServer();  // aborts open connections
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
-  // Takes no new connections, closes idle ones, and waits until all answers are out, for `patience`
-  // at most.
+  // Takes no new connections, closes idle ones, and waits up to `patience` until the others have
+  // their responses and are closed.
   void Drain(std::chrono::milliseconds patience);
 
  private:

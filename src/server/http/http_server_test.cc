@@ -27,7 +27,7 @@ using testing::WaitUntil;
 
 TEST_F(HttpServerTest, NoFurtherRequestBeforeAnswersAreRead) {
   constexpr size_t kAnswerBytes = size_t{64} << 10;
-  constexpr int kRequests = 1000;  // their answers are 62 MiB, which no socket holds
+  constexpr int kRequests = 1000;  // their responses are 62 MiB, more than any socket buffers
   constexpr std::string_view kEnd = "the end of it";
   std::atomic<int> n_answered{0};
   const auto server =
@@ -40,7 +40,7 @@ TEST_F(HttpServerTest, NoFurtherRequestBeforeAnswersAreRead) {
   std::string requests;
   for (int i = 0; i < kRequests; ++i) requests += "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
   ASSERT_TRUE(client.Send(requests));
-  // Until it stands still.
+  // Wait until no more requests are answered.
   int before = -1;
   while (before != n_answered) {
     before = n_answered;
@@ -64,14 +64,14 @@ TEST_F(HttpServerTest, BodiesCountByWhatHasCome) {
   const auto answer_to = [port](size_t n_bytes) {
     Client client(port);
     client.Send(PostHead(n_bytes) + std::string(n_bytes, 'x'));
-    const std::string answer = client.ReadUntil(".", 2);  // HTTP/1.1 has one too
+    const std::string answer = client.ReadUntil(".", 2);  // the first is in "HTTP/1.1"
     return answer.substr(0, sizeof("HTTP/1.1 200") - 1);
   };
-  // Announced, all of them would be more than fits.
+  // If announced bodies counted, these would exceed the limit.
   std::array<Client, 4> announced = {Client(port), Client(port), Client(port), Client(port)};
   for (Client& client : announced) ASSERT_TRUE(client.Send(PostHead(2 * kMiB)));
   EXPECT_EQ(answer_to(2 * kMiB), "HTTP/1.1 200");
-  // Two that come leave no room for a third, whichever that is, but for small ones.
+  // Two being received leave no room for a third large body, but for small ones.
   std::vector<std::unique_ptr<Client>> large;
   for (int i = 0; i < 3; ++i) {
     large.push_back(std::make_unique<Client>(port));
@@ -102,13 +102,13 @@ TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
   const auto ask = [&](const std::string& request) {
     Client client(server->port());
     client.Send(request);
-    return client.ReadUntil(".", 2);  // HTTP/1.1 has one too
+    return client.ReadUntil(".", 2);  // the first is in "HTTP/1.1"
   };
   const std::string post = PostHead(30'000) + std::string(30'000, 'x');
   EXPECT_TRUE(ask(post).starts_with("HTTP/1.1 200"));
   std::optional<Client> slow;
   EXPECT_TRUE(WaitUntil([&] {
-    if (!slow || slow->IsReadable()) {  // refused, as what came before is still held
+    if (!slow || slow->IsReadable()) {  // refused: the request before still counts
       slow.emplace(server->port());
       slow->Send(post.substr(0, 29'000));
     }
@@ -118,7 +118,8 @@ TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
       << "a little is free";
   slow.reset();
   EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 200"); }));
-  // Who sends ahead waits, and is read on where others leave room: his answer comes all the same.
+  // A client that pipelines waits until the shared buffers have room again; its response still
+  // arrives.
   Client ahead(server->port());
   ASSERT_TRUE(ahead.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(200'000, 'x')));
   EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 503"); }));
@@ -147,7 +148,7 @@ TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
   const auto answer_to_others = [&] {
     Client other(server->port());
     other.Send(PostHead(20'000) + std::string(20'000, 'x'));
-    return other.ReadUntil(".", 2);  // HTTP/1.1 has one too
+    return other.ReadUntil(".", 2);  // the first is in "HTTP/1.1"
   };
   EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 503"); }));
   const ExchangePtr answer = waiting.get_future().get();
@@ -158,7 +159,7 @@ TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
 }
 
 TEST_F(HttpServerTest, WhoAsksAheadAndReadsLateGetsAllAnswers) {
-  // Each is small enough not to count; all together no socket holds them.
+  // Each response is too small to count; together they exceed any socket buffer.
   const auto server = Listen(
       {.max_buffers_bytes = kSmallBuffers}, [](const Call& call, const ExchangePtr& exchange) {
         exchange->Send({.body = call.path == "/last" ? "the end" : std::string(15'000, 'x')});
@@ -169,7 +170,7 @@ TEST_F(HttpServerTest, WhoAsksAheadAndReadsLateGetsAllAnswers) {
   Client client(server->port(), 4096);
   ASSERT_TRUE(client.Send(requests + "GET /last HTTP/1.1\r\nHost: x\r\n\r\n"));
   ASSERT_TRUE(WaitUntil([&] { return client.IsReadable(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which all would be answered
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time to answer all
   EXPECT_TRUE(client.ReadUntil("the end", 1).ends_with("the end"));
 }
 
@@ -185,7 +186,7 @@ TEST_F(HttpServerTest, AClosedConnectionHoldsNothingThoughItsAnswerIsStillMade) 
   const auto answer_to_others = [&] {
     Client other(server->port());
     other.Send(PostHead(20'000) + std::string(20'000, 'x'));
-    return other.ReadUntil(".", 2);  // HTTP/1.1 has one too
+    return other.ReadUntil(".", 2);  // the first is in "HTTP/1.1"
   };
   std::optional<Client> ahead(server->port());
   ahead->ResetWhenClosed();
@@ -197,7 +198,7 @@ TEST_F(HttpServerTest, AClosedConnectionHoldsNothingThoughItsAnswerIsStillMade) 
 }
 
 TEST_F(HttpServerTest, AnswersOfAllConnectionsTogether) {
-  constexpr size_t kAnswerBytes = size_t{16} << 20;  // which no socket holds
+  constexpr size_t kAnswerBytes = size_t{16} << 20;  // more than any socket buffers
   const auto server = Listen({.max_buffers_bytes = 5 * kAnswerBytes / 2},
                              [](const Call& call, const ExchangePtr& exchange) {
                                const size_t n = call.path == "/large" ? kAnswerBytes : 0;
@@ -229,7 +230,7 @@ TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
       Listen({.max_pipelined_bytes = size_t{64} << 10, .hangup = std::chrono::milliseconds(100)},
              [&](const Call&, const ExchangePtr& exchange) {
                ++n_asked;
-               exchange->OnClosed([&n_left] { ++n_left; });  // and no answer
+               exchange->OnClosed([&n_left] { ++n_left; });  // and never answer
              });
   const std::string requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(90'000, 'x');
   ASSERT_NE(server, nullptr);
@@ -248,7 +249,7 @@ TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
   EXPECT_EQ(n_asked, 2);
 }
 
-// The port is taken, or a file is not there: what to change is told in the caller's words.
+// Errors name the options as the caller does: the port is taken, a file is missing.
 TEST(HttpServerErrors, NameOptions) {
   NullLog log;
   const auto listen = [&](const HttpOptions& options) {

@@ -49,7 +49,7 @@ std::optional<ApiError> RequestReader::Parse() {
     if (error) break;
   }
   if (error && error != http::error::need_more) return ErrorFrom(error);
-  // Beast limits the header only.
+  // Beast limits only the header.
   if (error && parser_->is_header_done() && buffer_.size() > options_.max_header_bytes) {
     return TooLong(431, "a chunk's header or the trailer is", options_.max_header_bytes,
                    "header_too_large");
@@ -93,8 +93,9 @@ void RequestReader::Drop() {
   ReleaseTaken();
 }
 
-// Large bodies of all clients together are limited, by what they take: announcing one takes no
-// memory from others. Smaller ones do not count, so that large ones cannot keep them out.
+// Limits the buffers of all clients' large bodies together. A body counts as it arrives, so
+// announcing one takes nothing from others. Smaller bodies do not count, so that large ones cannot
+// keep them out.
 std::optional<ApiError> RequestReader::ReserveBody() {
   if (large_body_.Resize(IsBodyLarge() ? parser_->get().body().capacity() : 0)) return std::nullopt;
   return ApiError{.status = 503, .message = "too many large requests at once", .code = "busy"};

@@ -18,8 +18,8 @@
 
 namespace winnow::server {
 
-// A body that takes memory as it comes, and none beyond what the header announces. Beast's
-// string_body reserves that at once.
+// A body that grows as bytes arrive, and never beyond the announced length. Beast's string_body
+// reserves the announced length at once.
 struct ArrivingBody {
   using value_type = std::string;
   class reader {
@@ -44,7 +44,7 @@ struct ArrivingBody {
     void finish(boost::system::error_code& error) { error = {}; }
 
    private:
-    // To a new string: one that has some would double.
+    // Into a new string: reserve() on a string with content may double its capacity.
     void Grow(size_t needed) {
       std::string grown;
       grown.reserve(std::max<uint64_t>(needed, std::min<uint64_t>(2 * body_.capacity(), length_)));
@@ -53,45 +53,47 @@ struct ArrivingBody {
     }
 
     std::string& body_;
-    uint64_t length_ = std::numeric_limits<uint64_t>::max();  // not announced: chunks
+    uint64_t length_ = std::numeric_limits<uint64_t>::max();  // unknown with chunked encoding
   };
 };
 
-// Finds one request after another in the bytes of a connection, within the limits of the options.
-// What it throws: std::bad_alloc.
+// Parses the requests of a connection one after another, within the limits of the options. Throws
+// std::bad_alloc only.
 class RequestReader {
  public:
   using Request = boost::beast::http::request<ArrivingBody>;
 
-  // Both outlive it. `large_bodies`: of all connections.
+  // Both must outlive the reader. `large_bodies` is shared by all connections.
   RequestReader(const HttpOptions& options, ByteLimit& large_bodies);
   RequestReader(const RequestReader&) = delete;
   RequestReader& operator=(const RequestReader&) = delete;
 
-  void Begin();  // a request, of which the buffer may have some or all
+  void Begin();  // starts a request; the buffer may hold some or all of it
   void Append(std::span<const char> bytes);
-  size_t n_buffered() const { return buffer_.size(); }  // bytes that wait to be parsed
-  // By the request, one that was taken, and what waits; but for large bodies.
+  size_t n_buffered() const { return buffer_.size(); }  // not parsed yet
+  // Held by the current request, the one taken before it, and unparsed bytes; without large bodies.
   size_t held_bytes() const;
   size_t HeldBytesWith(size_t n_more) const;  // after Append() of that many
-  // Takes what it can from the buffer. An error ends the connection: the rest cannot be read.
+  // Parses what the buffer has. After an error the connection must close: the rest cannot be
+  // parsed.
   std::optional<ApiError> Parse();
-  // Counts a large body as far as it has come. After Parse; an error as there.
+  // Counts a large body's buffer against `large_bodies`. Call it after Parse. Error: 503, above the
+  // limit.
   std::optional<ApiError> ReserveBody();
   bool has_header() const { return parser_ && parser_->is_header_done(); }
   const boost::beast::http::request_header<>& header() const { return parser_->get(); }
-  bool expects_continue() const;  // once it has the header
+  bool expects_continue() const;  // requires has_header()
   bool is_complete() const { return parser_->is_done(); }
-  Request Take();  // once it is complete
-  // What was taken no longer counts: its request was handed on.
+  Request Take();  // requires is_complete()
+  // The request from Take() was handed on and no longer counts.
   void ReleaseTaken() {
     taken_bytes_ = 0;
     large_body_.Resize(0);
   }
-  void Drop();  // a request that was refused, and what waits behind it
+  void Drop();  // the refused request and all unparsed bytes
 
  private:
-  size_t CapacityWith(size_t n_more) const;  // of the buffer; doubles
+  size_t CapacityWith(size_t n_more) const;  // of the buffer; grows by doubling
   bool IsBodyLarge() const { return parser_->get().body().size() >= options_.large_body_bytes; }
   ApiError ErrorFrom(const boost::system::error_code& error) const;
 
@@ -99,7 +101,7 @@ class RequestReader {
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<ArrivingBody>> parser_;
   size_t header_bytes_ = 0;  // of the request, once they are parsed
-  size_t taken_bytes_ = 0;   // of the request before it, until it is handed on
+  size_t taken_bytes_ = 0;   // of the request before, until it is handed on
   ByteLimit::Share large_body_;
 };
 

@@ -9,9 +9,9 @@
 namespace winnow::server {
 namespace {
 
-constexpr size_t kPiece = 4096;  // as connections read
+constexpr size_t kPiece = 4096;  // the read size of connections
 
-// False: refused.
+// False: the request was refused.
 bool Feed(RequestReader& reader, std::string_view bytes) {
   for (; !bytes.empty(); bytes.remove_prefix(std::min(kPiece, bytes.size()))) {
     reader.Append(bytes.substr(0, kPiece));
@@ -30,7 +30,7 @@ TEST(RequestReader, LargeBodiesCountWithWhatTheirBuffersMayHold) {
   ByteLimit large(size_t{8} << 20);
   RequestReader reader(options, large);
   reader.Begin();
-  ASSERT_TRUE(Feed(reader, Head("Transfer-Encoding: chunked") + "110000\r\n"));  // is not complete
+  ASSERT_TRUE(Feed(reader, Head("Transfer-Encoding: chunked") + "110000\r\n"));  // not complete
   ASSERT_TRUE(Feed(reader, std::string(kBody, 'x')));
   EXPECT_GT(large.held(), kBody + kBody / 4) << "it doubles, as nothing says where it ends";
   ByteLimit small(kBody + kBody / 4);

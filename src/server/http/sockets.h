@@ -14,8 +14,8 @@ inline boost::asio::ip::tcp::socket& TcpSocket(boost::asio::ip::tcp::socket& str
 }
 inline boost::asio::ip::tcp::socket& TcpSocket(TlsStream& stream) { return stream.next_layer(); }
 
-// Whether the client has ended its side or reset the connection, also where bytes that were not
-// read wait before the end.
+// Whether the client has closed its side or reset the connection, even if unread bytes come before
+// the end.
 inline bool HasHungUp(boost::asio::ip::tcp::socket& socket) {
   pollfd asked = {.fd = socket.native_handle(), .events = POLLRDHUP, .revents = 0};
   return poll(&asked, 1, 0) > 0;

@@ -14,10 +14,10 @@ struct Target {
 };
 
 // The target of a request line, "/path?a=1&b=2", percent-decoded. nullopt: it does not begin with a
-// slash, has a broken escape or a NUL byte.
+// slash, or has a broken escape or a NUL byte.
 std::optional<Target> ParseTarget(std::string_view target);
 
-// Of ASCII letters; what else there is stays.
+// Converts ASCII letters only.
 std::string LowerCase(std::string_view text);
 
 }  // namespace winnow::server

@@ -11,17 +11,17 @@
 
 namespace winnow::server {
 
-// Lets only so many pieces of work begin at once, and of large ones fewer, so that small ones need
-// not wait until those end. The others wait, first come, first served among those that may begin.
-// What throws instead of starting gives its place back. Thread-safe.
+// Limits how much work runs at once, and large work more tightly, so that small work need not wait
+// for it. The rest waits: first come, first served among the work that may start. If a start
+// function throws, its slot is freed. Thread-safe.
 class WorkSlots {
  public:
   enum class Size { kSmall, kLarge };
 
   WorkSlots(int n, int n_large) : n_free_(n), n_large_free_(n_large) {}
 
-  // Calls `start` here, or where a piece that ends makes room. Each that was started says Done,
-  // with the same size.
+  // Calls `start` in this thread, or later in the thread whose Done frees a slot. The work that was
+  // started must call Done once, with the same size; if `start` throws, Done was called already.
   void Run(Size size, std::function<void()> start) {
     {
       const std::lock_guard lock(mutex_);
@@ -41,7 +41,7 @@ class WorkSlots {
       const std::lock_guard lock(mutex_);
       ++n_free_;
       if (size == Size::kLarge) ++n_large_free_;
-      // One at most: who waits has waited for this place.
+      // Only one slot was freed, so at most one starts.
       if (!FindNext(next_size)) return;
       next = std::move(Waiting(next_size).front().start);
       Waiting(next_size).pop_front();
@@ -49,7 +49,7 @@ class WorkSlots {
     }
     Start(next_size, next);
   }
-  // What waits never starts, nor what comes later.
+  // Drops the work that waits and all that comes later.
   void Clear() {
     std::array<std::deque<Entry>, 2> dropped;
     const std::lock_guard lock(mutex_);
@@ -59,7 +59,7 @@ class WorkSlots {
 
  private:
   struct Entry {
-    uint64_t number;  // in the order they came
+    uint64_t number;  // in order of arrival
     std::function<void()> start;
   };
   std::deque<Entry>& Waiting(Size size) { return waiting_[size == Size::kLarge ? 1 : 0]; }
@@ -70,7 +70,7 @@ class WorkSlots {
     --n_free_;
     if (size == Size::kLarge) --n_large_free_;
   }
-  // The one that came first of those that may begin.
+  // Finds the size of the earliest work that may start. False: none may.
   bool FindNext(Size& found) {
     uint64_t first = n_waited_;
     for (const Size size : {Size::kSmall, Size::kLarge}) {
@@ -85,7 +85,7 @@ class WorkSlots {
     try {
       start();
     } catch (...) {
-      Done(size);  // the next one may begin
+      Done(size);  // the next may start
       throw;
     }
   }
@@ -97,14 +97,14 @@ class WorkSlots {
   std::array<std::deque<Entry>, 2> waiting_;  // by size
 };
 
-// The place of a piece of work that was started. Its end says Done.
+// The slot of running work; its destructor calls Done.
 class OpenSlot {
  public:
   OpenSlot(WorkSlots& slots, WorkSlots::Size size) : slots_(slots), size_(size) {}
   ~OpenSlot() {
     try {
       slots_.Done(size_);
-    } catch (...) {  // the next one could not begin, and has given its place back
+    } catch (...) {  // the next work failed to start and has freed its slot
     }
   }
   OpenSlot(const OpenSlot&) = delete;
@@ -115,7 +115,8 @@ class OpenSlot {
   const WorkSlots::Size size_;
 };
 
-// Calls `start` with its place once there is one. What throws is dropped with its place.
+// Calls `start` with its slot once one is free. An exception from `start` is dropped and frees the
+// slot.
 inline void RunInSlot(WorkSlots& slots,
                       std::function<void(const std::shared_ptr<OpenSlot>& slot)> start) {
   using Size = WorkSlots::Size;
@@ -123,7 +124,7 @@ inline void RunInSlot(WorkSlots& slots,
     const auto slot = std::make_shared<OpenSlot>(slots, Size::kSmall);
     try {
       start(slot);
-    } catch (const std::exception&) {  // its client is not answered; the slot says Done, once
+    } catch (const std::exception&) {  // its client gets no response; `slot` calls Done
     }
   });
 }

@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-// Bytes that wait to be written to a client, in pieces. Not thread-safe.
+// Bytes waiting to be written to a client, in pieces. Not thread-safe.
 class WriteQueue {
  public:
   void Push(std::string bytes) {
@@ -22,7 +22,7 @@ class WriteQueue {
   size_t n_bytes() const { return n_bytes_; }
   size_t capacity() const { return capacity_; }  // of the strings that hold the bytes
 
-  // The first pieces, which stay until PopWritten.
+  // The first pieces, at most 32. They stay valid until PopWritten.
   std::vector<boost::asio::const_buffer> BeginWriting() {
     constexpr size_t kMaxPieces = 32;
     n_writing_ = std::min(pieces_.size(), kMaxPieces);

@@ -23,7 +23,7 @@ namespace winnow::server::testing {
 
 using boost::asio::ip::tcp;
 
-// A client that blocks, for ten seconds at most.
+// A blocking client. Each read or write times out after ten seconds.
 class Client {
  public:
   explicit Client(uint16_t port, int receive_buffer_bytes = 0) {
@@ -37,7 +37,7 @@ class Client {
     socket_.connect({boost::asio::ip::address_v4::loopback(), port});
   }
   void ResetWhenClosed() { socket_.set_option(tcp::socket::linger(true, 0)); }
-  // False: the server closed, or does not read.
+  // False: the server closed the connection or does not read.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -50,7 +50,7 @@ class Client {
     pollfd asked = {.fd = socket_.native_handle(), .events = POLLIN, .revents = 0};
     return poll(&asked, 1, 0) > 0;
   }
-  // What comes until `text` has come `n` times, or nothing more comes.
+  // Reads until `text` has come `n` times, the server closes, or a read times out.
   std::string ReadUntil(std::string_view text, size_t n) {
     std::string all;
     std::array<char, 4096> piece = {};
@@ -82,7 +82,8 @@ inline bool WaitUntil(const std::function<bool()>& is_so) {
 
 class HttpServerTest : public ::testing::Test {
  protected:
-  // On a free port. Declared after what the handler uses, as its threads run until it is destroyed.
+  // Listens on a free port. Declare the server after what its handler uses: its threads run until
+  // it is destroyed.
   std::unique_ptr<HttpServer> Listen(const HttpOptions& options, Handler handler) {
     return Listen(options, Handlers{.handle = std::move(handler)});
   }
