@@ -13,7 +13,7 @@ constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kCallEnd = "</tool_call>";
 constexpr std::string_view kArgs = "[ARGS]";
 constexpr std::string_view kCallId = "[CALL_ID]";
-constexpr size_t kMaxName = 256;  // bytes before a call's brace; what is longer is no name
+constexpr size_t kMaxName = 256;  // before a call's brace; longer names are not calls
 
 size_t SpacesAt(std::string_view text) {
   size_t n = 0;
@@ -21,13 +21,13 @@ size_t SpacesAt(std::string_view text) {
   return n;
 }
 
-// Where the white space at the end of text[0, end) begins.
+// Where the white space before `end` begins.
 size_t WithoutSpacesBehind(std::string_view text, size_t end) {
   while (end > 0 && IsJsonSpace(text[end - 1])) --end;
   return end;
 }
 
-// How many of the last bytes may be the beginning of `marker`.
+// How many bytes at the end may begin `marker`.
 size_t Overlap(std::string_view text, std::string_view marker) {
   for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n) {
     if (text.ends_with(marker.substr(0, n))) return n;
@@ -172,7 +172,7 @@ void AnswerParser::TakeName() {
   call_id_ = scanner_.id();
 }
 
-// What is known of the call and was not given yet.
+// Emits what is known of the call and not emitted yet.
 void AnswerParser::GiveCall(AnswerDelta* delta) {
   const bool first = !std::exchange(committed_, true);
   std::string arguments = scanner_.TakeArguments();
@@ -184,7 +184,7 @@ void AnswerParser::GiveCall(AnswerDelta* delta) {
                                .arguments = std::move(arguments)});
 }
 
-// It was no call: the first byte is content, and what follows is looked at again.
+// Not a call: emit the first byte as content and parse the rest again.
 void AnswerParser::GiveUpCall(AnswerDelta* delta) {
   held_.insert(0, raw_);
   raw_.clear();
@@ -197,11 +197,11 @@ bool AnswerParser::AdvanceCall(AnswerDelta* delta) {
   size_t n = 0;
   while (n < held_.size() && scanner_.state() == CallScanner::State::kOpen) {
     scanner_.Feed(held_[n++]);
-    // From here on it is a call, whatever comes in the same piece of text: with this name and id.
-    // Within Mistral's arrays the id comes last, and is waited for.
+    // From here on it is a call with this name and id, whatever follows. In Mistral's arrays the id
+    // comes last, so wait for it.
     if (!sure_ && !in_array_ && scanner_.has_name() && scanner_.has_arguments()) TakeName();
   }
-  // What does not belong to a call follows it.
+  // The byte that does not belong to the call follows it.
   if (sure_ && scanner_.state() == CallScanner::State::kNoObject) --n;
   if (!committed_) raw_ += held_.substr(0, n);
   held_.erase(0, n);

@@ -52,7 +52,7 @@ Parsed ParseInPieces(const std::string& text, const AnswerOptions& options, size
   return out;
 }
 
-// Any cut gives the same.
+// The result must not depend on how the text is cut.
 Parsed Parse(const std::string& text, const AnswerOptions& options) {
   Parsed whole = ParseInPieces(text, options, text.size() + 1);
   for (const size_t piece : {1, 2, 3, 5, 7, 11, 13}) {

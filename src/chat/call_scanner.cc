@@ -8,7 +8,7 @@
 namespace winnow::chat {
 namespace {
 
-// The text of a JSON string with its quotes; as it is written where it is not valid.
+// Decodes a quoted JSON string. If it is invalid, only removes the quotes.
 std::string Decoded(const std::string& quoted) {
   const auto parsed = nlohmann::json::parse(quoted, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_string()) return parsed.get<std::string>();
@@ -45,7 +45,7 @@ void CallScanner::FinishValue() {
     } else if (key_ == "id") {
       id_ = Decoded(piece_);
     } else if (IsArguments(key_)) {
-      arguments_ += Decoded(piece_);  // JSON within a string, as OpenAI has it
+      arguments_ += Decoded(piece_);  // JSON within a string, as in OpenAI's API
     }
   }
   at_ = At::kComma;

@@ -5,14 +5,14 @@
 
 namespace winnow::chat {
 
-// Reads one call of a tool, a JSON object {"name": "...", "arguments": {...}}, byte by byte. It
-// knows strings: brackets and tags within them are text. "parameters" counts as "arguments".
+// Reads one tool call, a JSON object {"name": "...", "arguments": {...}}, byte by byte. Brackets
+// and tags within strings are text. "parameters" is accepted for "arguments".
 class CallScanner {
  public:
   enum class State {
-    kOpen,      // more bytes must come
+    kOpen,      // needs more bytes
     kDone,      // the object is complete
-    kNoObject,  // this is no JSON object, or no call
+    kNoObject,  // not a JSON object, or not a call
   };
 
   State Feed(char c);
@@ -22,7 +22,7 @@ class CallScanner {
   bool has_arguments() const { return has_arguments_; }
   const std::string& name() const { return name_; }
   const std::string& id() const { return id_; }
-  // What has become known of the arguments since the last time: JSON text.
+  // Returns the part of the arguments read since the last call: JSON text.
   std::string TakeArguments();
 
  private:
@@ -33,12 +33,12 @@ class CallScanner {
 
   At at_ = At::kStart;
   bool first_ = true;  // no member yet: the object may end
-  std::string piece_;  // the key or value that is being read, as it is written
+  std::string piece_;  // the raw text of the current key or value
   std::string key_;
   bool in_string_ = false;
   bool escaped_ = false;
   int depth_ = 0;           // of brackets within a value
-  bool is_string_ = false;  // the value
+  bool is_string_ = false;  // whether the current value is one
   bool has_name_ = false;
   bool has_arguments_ = false;
   std::string name_;

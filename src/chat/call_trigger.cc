@@ -10,7 +10,7 @@
 namespace winnow::chat {
 namespace {
 
-// Where the JSON string that begins at `quote` ends; npos: not in this text.
+// The end of the JSON string that begins at `quote`; npos: not in this text.
 size_t StringEnd(std::string_view text, size_t quote) {
   for (size_t i = quote + 1; i < text.size(); ++i) {
     if (text[i] == '\\') {
@@ -28,7 +28,7 @@ CallTrigger::CallTrigger(const AnswerOptions& options, std::vector<std::string> 
     : format_(options.tools), tools_(std::move(tools)), parser_(options) {}
 
 std::optional<size_t> CallTrigger::NamedObjectIn(std::string_view text, bool* may_come) const {
-  const size_t brace = text.find_first_not_of(" \n\r\t;");  // ';' divides calls
+  const size_t brace = text.find_first_not_of(" \n\r\t;");  // ';' separates calls
   size_t at = brace;
   for (const std::string_view part : {"{", "\"name\"", ":"}) {
     if (at != std::string_view::npos) at = text.find_first_not_of(kJsonSpaces, at);
@@ -52,7 +52,7 @@ std::optional<size_t> CallTrigger::NamedObjectIn(std::string_view text, bool* ma
 std::optional<size_t> CallTrigger::CallIn(std::string_view text, bool* may_come) const {
   const std::string_view marker = CallMarker(format_);
   if (marker.empty()) return std::nullopt;
-  // Within an object that may be a call a marker is text.
+  // In an object that may be a call, a marker is text.
   if (!parser_.in_call() && text.ends_with(marker)) return text.size();
   return format_ == ToolFormat::kLlama3 ? NamedObjectIn(text, may_come) : std::nullopt;
 }
@@ -78,7 +78,7 @@ std::optional<std::string> CallTrigger::Push(std::string_view text) {
 }
 
 std::optional<std::string> CallTrigger::Peek(std::string_view text) const {
-  // What says nothing of what may begin now: a call that is known, white space outside of one.
+  // Skip text that cannot begin a call: a known call, and white space outside of one.
   std::string_view seen = known_ ? std::string_view() : text_;
   const std::string_view marker = CallMarker(format_);
   if (!parser_.in_call() && seen.size() > marker.size()) {

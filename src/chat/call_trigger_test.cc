@@ -7,7 +7,7 @@
 namespace winnow::chat {
 namespace {
 
-// What is written of each call that begins in the text, by the piece that begins it.
+// For each call that begins in the text: its text in the piece that completes the trigger.
 std::vector<std::string> CallsIn(const std::vector<std::string>& pieces,
                                  const AnswerOptions& options) {
   CallTrigger trigger(options, {"a", "b\"c"});

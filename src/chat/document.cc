@@ -15,7 +15,7 @@ using tokenizer::MarkedText;
 
 namespace {
 
-// Templates may trim what they are given; the cut needs the text as it comes out.
+// Templates may trim their input, and the cut needs the text as it is rendered.
 Result<std::string> TrimmedDocument(const std::string& document) {
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
   const size_t begin = document.find_first_not_of(kSpaces);
@@ -31,7 +31,7 @@ std::vector<ChatMessage> MessagesOn(const std::string& text, const std::string& 
   return messages;
 }
 
-// A prompt cut behind the document's text; nothing where the text does not stand in it.
+// Cuts a prompt after the document's text; nullopt: it does not contain the text.
 std::optional<DocumentPrompt> CutBehind(const std::string& text,
                                         const std::vector<MarkedText>& all) {
   DocumentPrompt prompt;

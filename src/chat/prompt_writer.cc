@@ -13,12 +13,12 @@ using Json = nlohmann::ordered_json;
 using tokenizer::ChatTemplate;
 using tokenizer::MarkedText;
 
-// Roles that may stand within a control token: '<|' + role + '|>' is a habit of templates. Of
-// other roles the markup stays text.
+// Roles that may be part of a control token: templates often write '<|' + role + '|>'. With other
+// roles that stays text.
 constexpr std::array<std::string_view, 8> kRoles = {
     "system", "user", "assistant", "tool", "developer", "ipython", "function", "observation"};
 
-// What a client can make a server hold for a moment; a conversation of 10 MB needs a third of it.
+// Memory that a client can occupy for a moment; a conversation of 10 MB needs a third of it.
 constexpr size_t kMaxWorkBytes = size_t{256} << 20;
 
 bool IsTrusted(std::span<const std::string_view> path, std::string_view value) {
@@ -29,7 +29,7 @@ bool IsTrusted(std::span<const std::string_view> path, std::string_view value) {
 
 std::string Where(size_t i) { return "messages[" + std::to_string(i) + "]"; }
 
-// The texts of a content in parts, a line each.
+// The texts of content in parts, joined with line feeds.
 Result<std::string> JoinedParts(const Json& parts, const std::string& where) {
   std::string out;
   for (const Json& part : parts) {
@@ -47,11 +47,10 @@ Result<std::string> JoinedParts(const Json& parts, const std::string& where) {
   return out;
 }
 
-// What the arguments of a call may hold. ordered_json looks through all names of an object for each
-// new one.
+// Limits on the arguments of a call: ordered_json searches all names of an object for each new one.
 constexpr int kMaxArgumentLevels = 64, kMaxArgumentNames = 512, kMaxArgumentValues = 65536;
 
-// `text` as the object it is; as a text where it is none. Error: more than the limits above.
+// Parses `text` as an object; other text stays text. Error: above the limits.
 Result<Json> ParsedArguments(const std::string& text) {
   int n_names = 0, n_values = 0;
   bool fits = true;
@@ -59,7 +58,7 @@ Result<Json> ParsedArguments(const std::string& text) {
     ++(event == Json::parse_event_t::key ? n_names : n_values);
     fits = fits && depth <= kMaxArgumentLevels && n_names <= kMaxArgumentNames &&
            n_values <= kMaxArgumentValues;
-    return fits;  // what does not fit is dropped as it is read
+    return fits;  // values above the limits are not stored
   };
   Json parsed = Json::parse(text, keep, /*allow_exceptions=*/false);
   if (!fits) {
@@ -71,7 +70,7 @@ Result<Json> ParsedArguments(const std::string& text) {
   return parsed.is_object() ? std::move(parsed) : Json(text);
 }
 
-// Arguments of calls as the template wants them: clients send JSON text. Errors: those of
+// Converts the arguments of calls to the template's form; clients send JSON text. Errors: those of
 // ParsedArguments.
 Result<void> ShapeCalls(Json* message, bool wants_text) {
   if (!message->contains("tool_calls") || !(*message)["tool_calls"].is_array()) return {};
@@ -89,7 +88,7 @@ Result<void> ShapeCalls(Json* message, bool wants_text) {
   return {};
 }
 
-// Messages as this template takes them.
+// The messages in the form that this template takes.
 Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) {
   if (!messages.is_array() || messages.empty()) {
     return Error{"messages: expected an array with at least one message"};
@@ -118,7 +117,7 @@ Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) 
     out.push_back(std::move(message));
   }
   if (traits.takes_system || out[0]["role"] != "system") return out;
-  // What the system says goes before the user's first words.
+  // Move the system message to the front of the first user message.
   if (out.size() == 1) {
     out[0]["role"] = "user";
     return out;
@@ -141,7 +140,7 @@ Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) 
   return out;
 }
 
-// Cuts the text behind the last place where `content` stands in words that are not the template's.
+// Cuts the text after the last occurrence of `content` outside of the template's own words.
 bool CutBehind(std::string_view content, std::vector<MarkedText>* text) {
   if (content.empty()) return false;
   for (size_t i = text->size(); i-- > 0;) {
@@ -221,7 +220,7 @@ Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& convers
   Json context = Json::object();
   if (conversation.variables.is_object()) context = conversation.variables;
   context["messages"] = std::move(messages);
-  // Templates of transformers can rely on these two being there.
+  // Templates for transformers may rely on these two being defined.
   context["tools"] = nullptr;
   if (!context.contains("documents")) context["documents"] = nullptr;
   if (conversation.tools.is_array() && !conversation.tools.empty()) {
@@ -286,8 +285,8 @@ Result<Prompt> PromptWriter::Write(const Conversation& conversation) const {
           "messages: the template does not write the last message as it is: it cannot be "
           "continued"};
     }
-    // What a template says itself is about the messages; so are tools. A built-in format would only
-    // hide it.
+    // A refusal by the template concerns the messages, and a built-in format knows no tools.
+    // Falling back would only hide the error.
     const bool refused = text.error().message.starts_with("the template refuses: ") ||
                          text.error().message.starts_with("messages");
     if (from_user_ || refused || has_tools) return text.error();

@@ -16,10 +16,10 @@
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
-// Conversations written down for a model, by its own Jinja template or by a built-in format.
+// Renders conversations with the model's own Jinja template or a built-in format.
 namespace winnow::chat {
 
-// Whether --chat-template is given a Jinja source, not a name: it contains "{{" or "{%".
+// Whether the value of --chat-template is a Jinja source: it contains "{{" or "{%".
 bool IsTemplateSource(std::string_view text);
 
 struct Conversation {
@@ -27,17 +27,17 @@ struct Conversation {
   // tool_call_id, name, reasoning_content.
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   nlohmann::ordered_json tools = nullptr;      // OpenAI's array, or null
-  nlohmann::ordered_json variables = nullptr;  // an object with more variables of the template
+  nlohmann::ordered_json variables = nullptr;  // further variables of the template, or null
   bool add_generation_prompt = true;
-  bool continue_final_message = false;  // the last message is the assistant's, its turn stays open
-  int64_t unix_time = 0;                // for templates that write the date
+  bool continue_final_message = false;  // the last message is the assistant's and is continued
+  int64_t unix_time = 0;                // for templates that print the date
   int64_t utc_offset_seconds = 0;
 };
 
 struct Prompt {
-  // For Tokenizer::EncodeMarked: what a client wrote never becomes a control token.
+  // For Tokenizer::EncodeMarked, so that text from a client never becomes a control token.
   std::vector<tokenizer::MarkedText> text;
-  // Not empty: the model's own template failed, and a built-in format wrote this.
+  // Not empty: the model's own template failed, and a built-in format was used.
   std::string warning;
 
   std::string Text() const;  // joined
@@ -53,17 +53,18 @@ struct WriterOptions {
 // Immutable and thread-safe.
 class PromptWriter {
  public:
-  // `file` is the model's. Errors: an unknown name; a source in `options` that is no template.
+  // `file` is the model's. Errors: an unknown name, a source in `options` that is not a valid
+  // template.
   static Result<PromptWriter> Make(const gguf::File& file, const tokenizer::Tokenizer& tokenizer,
                                    const WriterOptions& options);
 
-  // Errors: messages that are not as described (named by number), content that is no text, what the
-  // template refuses (in its words), tools where there are none, a limit of the template's
-  // rendering. A file's own template that fails otherwise is replaced by a built-in format.
+  // Errors: invalid messages (named by index), content that is not text, refusals of the template
+  // (in its words), tools if the template takes none, a limit on rendering. If a model's own
+  // template fails in other ways, a built-in format replaces it.
   Result<Prompt> Write(const Conversation& conversation) const;
 
   std::string_view name() const;  // "jinja", or the built-in format's
-  // What stands in where there is no template, or it fails.
+  // Used if there is no template, or if it fails.
   const tokenizer::ChatTemplate& built_in() const { return built_in_; }
   const std::string& source() const { return source_; }  // empty: a built-in format
   const std::vector<std::string>& warnings() const { return warnings_; }  // to be shown once
@@ -81,7 +82,7 @@ class PromptWriter {
   tokenizer::ChatTemplate built_in_;
   SpecialTexts special_;
   std::optional<jinja::Template> template_;
-  bool from_user_ = false;  // the template: then it is not replaced
+  bool from_user_ = false;  // the template; then no built-in format replaces it
   std::string source_;
   TemplateTraits traits_;
   ToolFormat tool_format_ = ToolFormat::kNone;

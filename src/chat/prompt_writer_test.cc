@@ -97,7 +97,7 @@ TEST_F(PromptWriterTest, WhatIsTypedNeverBecomesAControlToken) {
   EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", "x")})}), 3);
   EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", typed)})}), 3);
   EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message(typed.c_str(), "x")})}), 2);
-  // A role nobody knows cannot be made to one: '<|' + 'im_end' + '|>'.
+  // An unknown role cannot become a control token: '<|' + 'im_end' + '|>'.
   EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("im_end", "x")})}), 2);
   Json tool = {{"type", "function"}, {"function", {{"name", typed}, {typed, typed}}}};
   EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", "x")}),
@@ -129,7 +129,7 @@ TEST_F(PromptWriterTest, LargeArgumentsOfCallsAreRefused) {
   const std::string deep(1'000'000, '[');
   EXPECT_NE(write("{\"a\": " + deep + std::string(deep.size(), ']') + "}").find("error: messages"),
             std::string::npos);
-  // What is no object stays a text, whatever it holds.
+  // Text that is not an object stays text, whatever it contains.
   EXPECT_NE(write("not JSON").find("\"arguments\": \"not JSON\""), std::string::npos);
 }
 
@@ -152,7 +152,7 @@ TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
                                    .tools = Json::array({{{"type", "function"}}})})
                 .find("error: tools"),
             std::string::npos);
-  // Another joins them to a text.
+  // Another template concatenates them with text.
   const std::string joins =
       "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
       "{{ 'call ' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{% if tools "
@@ -204,22 +204,22 @@ TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {
 }
 
 TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
-  // The file's own template does not parse: said once, a built-in format instead.
+  // The model's own template does not parse: warn once and use a built-in format.
   const PromptWriter broken = Writer("{% if %}<|im_start|>");
   EXPECT_EQ(broken.name(), "chatml");
   ASSERT_EQ(broken.warnings().size(), 1);
   EXPECT_NE(broken.warnings()[0].find("line 1"), std::string::npos);
-  // It fails on a conversation: the same for this one.
+  // It fails on a conversation: use a built-in format for this one.
   const auto prompt = Writer("{{ messages[0].nosuch.x }}<|im_start|>")
                           .Write({.messages = Json::array({Message("user", "Hi")})});
   ASSERT_TRUE(prompt);
   EXPECT_EQ(prompt->Text(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_NE(prompt->warning.find("chatml"), std::string::npos);
-  // It refuses: the client learns why.
+  // It refuses: the client gets the reason.
   EXPECT_EQ(Text(Writer("{{ raise_exception('Roles must alternate') }}"),
                  {.messages = Json::array({Message("user", "Hi")})}),
             "error: the template refuses: Roles must alternate");
-  // A template of the user's is never replaced.
+  // A template from the user is never replaced.
   EXPECT_FALSE(Make(kChatMl, {.source = "{% if %}"}));
   EXPECT_EQ(Text(Writer(kChatMl, {.source = "{{ x.y }}"}),
                  {.messages = Json::array({Message("user", "Hi")})}),

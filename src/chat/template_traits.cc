@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Words no template has.
+// Words that no template contains.
 constexpr const char* kSystem = "kwwinnowsystem";
 constexpr const char* kUser = "kwwinnowuser";
 constexpr const char* kArgument = "kwwinnowargument";
@@ -19,7 +19,7 @@ Json Message(const char* role, Json content) {
 
 Json Parts(const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); }
 
-// What comes out of these messages; empty where the template fails.
+// Renders the messages; empty if the template fails.
 std::string Written(const jinja::Template& source, const SpecialTexts& special, Json messages) {
   const Json context = {
       {"messages", std::move(messages)}, {"tools", nullptr},         {"documents", nullptr},
@@ -37,7 +37,7 @@ bool Has(const std::string& text, std::string_view what) {
 
 bool WantsArgumentText(const jinja::Template& source, const SpecialTexts& special) {
   const auto written = [&](Json arguments) {
-    // The id is one that Mistral's templates take.
+    // Mistral's templates check the form of the id; this one passes.
     Json message = Message("assistant", nullptr);
     message["tool_calls"] =
         Json::array({{{"id", "winnow123"},
@@ -46,7 +46,7 @@ bool WantsArgumentText(const jinja::Template& source, const SpecialTexts& specia
     return Written(source, special, Json::array({Message("user", kUser), std::move(message)}));
   };
   const Json object = {{kArgument, true}};
-  // An object that is joined to a text is an error; one that is printed comes out as Python's.
+  // Concatenating an object with text is an error; printing it gives Python's form.
   const std::string as_object = written(object);
   if (Has(as_object, kArgument) && !Has(as_object, std::string("'") + kArgument)) return false;
   const std::string as_text = written(object.dump());

@@ -6,14 +6,14 @@
 
 namespace winnow::chat {
 
-// What a template can be given. Templates differ in that and do not say so: it is found by
-// rendering short conversations and looking for what came out.
+// The inputs that a template supports. Templates do not declare that, so it is detected by
+// rendering short conversations and searching the output.
 struct TemplateTraits {
-  bool takes_system = true;          // false: it refuses or drops a system message
-  bool takes_tools = false;          // it reads `tools`
-  bool wants_parts = false;          // content as a list of parts; texts come out as nothing
-  bool takes_parts = false;          // content may be a list of parts
-  bool wants_argument_text = false;  // arguments of a call as JSON text, not as an object
+  bool takes_system = true;  // false: it rejects or drops a system message
+  bool takes_tools = false;  // it reads `tools`
+  bool wants_parts = false;  // content must be a list of parts; a plain text is not rendered
+  bool takes_parts = false;  // content may be a list of parts
+  bool wants_argument_text = false;  // arguments of a call must be JSON text, not an object
 
   bool operator==(const TemplateTraits&) const = default;
 };

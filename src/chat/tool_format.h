@@ -5,23 +5,23 @@
 
 namespace winnow::chat {
 
-// How a model writes calls of tools into its answer.
+// How a model writes tool calls into its answer.
 enum class ToolFormat {
-  kNone,     // it does not: all is text
-  kHermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, as Hermes, Qwen, SmolLM3
+  kNone,     // never: all is text
+  kHermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen, SmolLM3)
   kLlama3,   // the whole answer is {"name": ..., "parameters": {...}}, several with ';' between
   kMistral,  // [TOOL_CALLS] [{"name": ..., "arguments": {...}}] or [TOOL_CALLS]name[ARGS]{...}
 };
 
-// By strings that only a format's templates contain. kHermes where the template takes tools and
-// none is recognised.
+// Detected by strings that only a format's templates contain. If the template takes tools but none
+// is found, kHermes.
 ToolFormat DetectToolFormat(std::string_view template_source);
 
-// What begins a call; empty: nothing does. A call of kLlama3 may also begin without it.
+// What begins a call; empty if nothing does. A kLlama3 call may also begin without it.
 std::string_view CallMarker(ToolFormat format);
 
-// Tokens with these texts are part of the format: AnswerParser must see them even where they are
-// control tokens, so take `Piece(token, /*render_special=*/true)` of them.
+// Tokens with these texts are part of the format. AnswerParser must see them even if they are
+// control tokens: pass it `Piece(token, /*render_special=*/true)`.
 std::vector<std::string_view> ToolMarkers(ToolFormat format);
 
 }  // namespace winnow::chat
