@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxBytes = size_t{32} << 10;
 constexpr size_t kMaxDepth = 64;
-constexpr int64_t kMaxElements = 2000;  // with repetitions written out
-constexpr int64_t kMaxWritten = 500;    // as the grammar has them: compiling takes their square
+constexpr int64_t kMaxElements = 2000;  // with repetitions expanded
+constexpr int64_t kMaxWritten = 500;    // before expansion: compiling time is quadratic in it
 
 bool IsNameCharacter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -26,13 +26,13 @@ bool IsHexDigit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// Up to what is no printable ASCII.
+// The text up to the first byte that is not printable ASCII.
 std::string Printable(const std::string& text) {
   const auto end = std::ranges::find_if(text, [](char c) { return c < ' ' || c > '~'; });
   return {text.begin(), end};
 }
 
-// Reads once from left to right and writes the same in xgrammar's words.
+// Translates in one pass from left to right.
 class Translator {
  public:
   explicit Translator(const std::string& text) : text_(text) {}
@@ -87,7 +87,7 @@ class Translator {
     while (IsNameCharacter(Peek())) ++at_;
     return text_.substr(begin, at_ - begin);
   }
-  // Whether a name and "::=" come: the next rule.
+  // Whether a name and "::=" follow, which begin the next rule.
   bool RuleFollows() {
     const size_t at = at_;
     const int line = line_;
@@ -122,7 +122,7 @@ class Translator {
     return {};
   }
 
-  // a b | c | : the last one is empty.
+  // a b | c | : the last alternative is empty.
   Result<void> Alternatives(size_t depth, int64_t& n_elements) {
     for (;;) {
       WINNOW_TRY(Sequence(depth, n_elements));
@@ -185,7 +185,7 @@ class Translator {
     return {};
   }
 
-  // "text" or [class], its escapes in words that xgrammar reads as llama.cpp does.
+  // "text" or [class], with escapes that xgrammar reads as llama.cpp does.
   Result<void> Quoted(char end) {
     const int line = line_;
     Take();
@@ -204,12 +204,12 @@ class Translator {
     return {};
   }
 
-  // A backslash and what it stands before.
+  // A backslash and the character after it.
   Result<void> Escape(char end) {
     const char c = text_[at_ + 1];
     at_ += 2;
     if (c == 'x') {
-      // Of two digits; xgrammar would take as many as follow.
+      // Exactly two digits; xgrammar would take all that follow.
       const std::string digits = text_.substr(at_, 2);
       if (digits.size() < 2 || !std::ranges::all_of(digits, IsHexDigit)) {
         return At(line_, "found '\\x" + Printable(digits) + "', expected two hex digits after \\x");
@@ -217,14 +217,14 @@ class Translator {
       at_ += 2;
       out_ += "\\u00" + digits;
     } else if (end == '"' && (c == '[' || c == ']')) {
-      out_ += c;  // xgrammar knows these escapes in classes only
+      out_ += c;  // xgrammar knows these escapes only in classes
     } else {
       out_ += {'\\', c};
     }
     return {};
   }
 
-  // * + ? {m} {m,} {m,n} behind an element of `n` elements.
+  // * + ? {m} {m,} {m,n} after an element that counts as `n` elements.
   Result<void> Repetition(int64_t& n) {
     const char c = Peek();
     if (c == '*' || c == '+' || c == '?') {

@@ -19,13 +19,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxCacheBytes = int64_t{64} << 20;  // of compiled grammars
-// Models that find no next word write white space for ever where a grammar lets them.
+// Some models, if no other token fits, write white space forever where the grammar allows it.
 constexpr int kMaxSpaces = 16;
 constexpr size_t kMaxTools = 128;
 constexpr size_t kMaxToolNameBytes = 256;
-// Reading an ambiguous grammar takes longer with every token, on the thread that all answers share.
-constexpr double kReadingMs = 500;        // what an answer may take
-constexpr double kReadingMsPerToken = 5;  // and for each of its tokens
+// Matching an ambiguous grammar takes longer with every token, on the thread that decodes all
+// sequences.
+constexpr double kReadingMs = 500;        // limit for an answer
+constexpr double kReadingMsPerToken = 5;  // plus this for each of its tokens
 
 double ThreadCpuMs() {
   struct timespec now = {};
@@ -33,8 +34,8 @@ double ThreadCpuMs() {
   return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
 }
 
-// Bytes a token stands for in running text; control tokens, which no grammar writes, stand for
-// nothing, unless they are `markers`.
+// The bytes of each token in running text. Control tokens have none, so no grammar allows them,
+// unless they are `markers`.
 std::vector<std::string> Pieces(const tokenizer::Tokenizer& tokenizer,
                                 std::span<const std::string_view> markers) {
   std::vector<std::string> pieces;
@@ -53,7 +54,7 @@ std::vector<std::string> Pieces(const tokenizer::Tokenizer& tokenizer,
   return pieces;
 }
 
-// Without what xgrammar puts before its messages: "[time] file:line: ".
+// Removes xgrammar's prefix "[time] file:line: ".
 std::string Message(std::string text) {
   if (text.starts_with("[")) {
     const size_t line = text.find(".cc:");
@@ -64,7 +65,7 @@ std::string Message(std::string text) {
   return text;
 }
 
-// xgrammar throws; this is the door where that ends.
+// xgrammar throws: turn that into a Result.
 template <typename Function>
 auto Caught(const std::string& what, const Function& function) -> Result<decltype(function())> {
   try {
@@ -117,7 +118,7 @@ Json Choice(const std::vector<Json>& parts) {
   return {{"type", "or"}, {"elements", parts}};
 }
 Json Spaces() { return Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}"); }
-// With white space between the parts.
+// The parts with white space between them.
 Json Spaced(const std::vector<Json>& parts) {
   std::vector<Json> spaced;
   for (const Json& part : parts) {
@@ -127,9 +128,9 @@ Json Spaced(const std::vector<Json>& parts) {
   return Sequence(spaced);
 }
 
-// {"name": ..., ARGUMENTS: {...}}; `any_order`: or the other way round, as Hermes 2 Pro writes it.
-// The schema of the parameters is the root of its own "$ref"s here. (xgrammar's any_order would
-// also let members come twice or not at all.)
+// {"name": ..., ARGUMENTS: {...}}; `any_order`: or the members swapped, as Hermes 2 Pro writes
+// them. "$ref" in the parameters refers to their own schema. (xgrammar's any_order would also allow
+// members twice or not at all.)
 Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) {
   const auto member = [](const std::string& key, const Json& value) {
     return Spaced({Constant(Json(key).dump()), Constant(":"), value});
@@ -147,7 +148,7 @@ Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) 
 struct Matcher::Data {
   Data(xgrammar::GrammarMatcher m, int64_t n) : matcher(std::move(m)), n_tokens(n) {}
 
-  // What xgrammar is asked goes through here: an error, or time spent beyond the limit, ends it.
+  // All calls of xgrammar go through here: an error, or time above the limit, is a problem.
   template <typename Function>
   bool Ask(const Function& function) {
     const double start = ThreadCpuMs();
@@ -164,7 +165,7 @@ struct Matcher::Data {
     }
     return problem.empty() && *answer;
   }
-  // The tokens that may come, a bit for each. False: all may, or there is a problem.
+  // Computes the allowed tokens, one bit each. False: all are allowed, or there is a problem.
   bool FillBits() {
     bits.assign(static_cast<size_t>((n_tokens + 31) / 32), -1);
     auto n_words = static_cast<int64_t>(bits.size());
@@ -219,7 +220,7 @@ bool Matcher::AcceptText(const std::string& text) {
 bool Matcher::finished() const {
   if (data_->ended()) return true;
   if (!data_->matcher.IsCompleted()) return false;
-  // Complete, but more may follow: digits of a number, another call.
+  // The text is complete, but may go on: digits of a number, another call.
   if (!data_->FillBits()) return !data_->problem.empty();
   const std::vector<int>& stops = data_->matcher.GetStopTokenIds();
   for (int64_t token = 0; token < data_->n_tokens; ++token) {
@@ -268,7 +269,7 @@ GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer,
 
 GrammarSet::~GrammarSet() = default;
 
-// What `compile` makes of xgrammar's compiler. Errors: its own; nothing can be written.
+// Calls `compile` with xgrammar's compiler. Errors: xgrammar's; no text can match.
 template <typename Compile>
 Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile) const {
   WINNOW_ASSIGN(Matcher matcher, Caught(what, [&] {
@@ -276,7 +277,7 @@ Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile
                       xgrammar::GrammarMatcher(compile(data_->compiler)), data_->n_tokens));
                 }));
   if (!matcher.MayBegin()) {
-    // {"$ref": "#"} and the like compile, but nothing ends them.
+    // {"$ref": "#"} and similar schemas compile, but no text ends them.
     if (matcher.problem().empty()) return Error{what + ": nothing can satisfy it"};
     return Error{matcher.problem()};
   }

@@ -19,7 +19,7 @@ class GrammarTest : public testing::Test {
       : tokenizer_(tokenizer::testing::Make(tokenizer::testing::SmallBytePairs())),
         grammars_(*tokenizer_) {}
 
-  // An answer in which every choice is drawn among the tokens that may come; ends with the grammar.
+  // Samples an answer from the allowed tokens until the grammar ends.
   std::string Draw(Matcher matcher, uint64_t seed, int max_tokens) {
     Rng rng(seed);
     std::string text;
@@ -42,7 +42,7 @@ class GrammarTest : public testing::Test {
     return matcher.finished() ? text : "";
   }
 
-  // What is written is accepted, byte by byte, and the answer may end there; more may be allowed.
+  // Whether the text is accepted byte by byte and the answer may end after it.
   bool Accepts(Matcher matcher, const std::string& text) {
     for (const char c : text) {
       if (!matcher.Accept(static_cast<TokenId>(static_cast<unsigned char>(c)))) return false;

@@ -10,14 +10,13 @@
 #include "grammar/grammar.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
-// What a client may send to do harm: it is refused, or compiled and read within limits of time and
-// memory.
+// Malicious input is refused, or compiled and matched within limits of time and memory.
 namespace winnow::grammar {
 namespace {
 
 using tokenizer::TokenId;
 
-constexpr double kMaxSeconds = 10;  // of computing, to compile one or to read its answer
+constexpr double kMaxSeconds = 10;  // CPU time, to compile a grammar or to match an answer
 constexpr int64_t kMaxGrowthKib = int64_t{400} << 10;
 
 double CpuSeconds() {
@@ -38,9 +37,8 @@ class LimitsTest : public testing::Test {
       : tokenizer_(tokenizer::testing::Make(tokenizer::testing::SmallBytePairs())),
         grammars_(*tokenizer_) {}
 
-  // Compiles and reads an answer of random tokens among those that may come. `refused`: what the
-  // error says; empty: there is none. Reading may end at the limit of computing, on slow machines
-  // more often.
+  // Compiles a grammar and matches an answer sampled from the allowed tokens. `refused`: expected
+  // in the error; empty: no error. Matching may hit its CPU limit, more often on slow machines.
   template <typename Make>
   void Try(const std::string& name, const std::string& refused, const Make& make) {
     const int64_t peak = PeakKib();
@@ -180,10 +178,10 @@ TEST_F(LimitsTest, Schemas) {
   }
 }
 
-// The limits of schemas hold for all tools together.
+// The limits on schemas apply to all tools together.
 TEST_F(LimitsTest, Calls) {
   using Json = nlohmann::json;
-  // Each with n properties, and what `more` has.
+  // Tools with n properties each, and the members of `more`.
   const auto tools = [](int n_tools, int n_properties, const Json& more = Json::object()) {
     std::vector<ToolSchema> made;
     for (int i = 0; i < n_tools; ++i) {

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// xgrammar takes minutes and gigabytes for schemas of a megabyte, and cannot be interrupted.
+// xgrammar needs minutes and gigabytes for a schema of a megabyte and cannot be interrupted.
 constexpr size_t kMaxSchemaBytes = size_t{32} << 10;
 constexpr size_t kMaxSchemaValues = 1000;
 constexpr size_t kMaxSchemaDepth = 64;
@@ -21,7 +21,7 @@ Error TooLarge(const std::string& what, const std::string& unit, size_t found, s
                std::to_string(expected)};
 }
 
-// A repeated group that may itself repeat takes minutes: (a*b*)*.
+// Matching a repeated group with inner repetition takes minutes: (a*b*)*.
 bool RepeatsGroup(const std::string& pattern) {
   for (size_t i = 0; i + 1 < pattern.size(); ++i) {
     if (pattern[i] == '\\') {
@@ -57,7 +57,7 @@ Result<void> CheckValues(const std::string& what, const Json& value, size_t dept
     if (value.is_object() && name == "pattern" && inner.is_string()) {
       WINNOW_TRY(CheckPattern(what, inner.get_ref<const std::string&>(), size));
     }
-    // Its names are patterns.
+    // The names in patternProperties are patterns.
     if (value.is_object() && name == "patternProperties" && inner.is_object()) {
       for (const auto& property : inner.items())
         WINNOW_TRY(CheckPattern(what, property.key(), size));

@@ -8,15 +8,15 @@
 
 namespace winnow::grammar {
 
-// Of all schemas of a grammar together.
+// The size of all schemas of a grammar together.
 struct SchemaSize {
   size_t n_schemas = 0, bytes = 0, values = 0, pattern_bytes = 0;
   double counted_properties = 0;  // the largest minProperties or maxProperties
 };
 
-// A JSON schema that xgrammar compiles within seconds, with those that `size` has counted before;
-// `what` begins messages. Errors: no JSON object, too large (GrammarSet::JsonSchema has the
-// limits).
+// Parses a JSON schema and checks that xgrammar can compile it within seconds, together with the
+// schemas that `size` counts already. `what` begins error messages. Errors: not a JSON object, too
+// large (limits: GrammarSet::JsonSchema).
 Result<nlohmann::ordered_json> ParseSchema(const std::string& what, const std::string& text,
                                            SchemaSize& size);
 

@@ -46,7 +46,7 @@ TEST(SchemaLimitsTest, ErrorsNameWhatIsTooLarge) {
   EXPECT_EQ(Problem(Pattern(256)), "none");
 }
 
-// What each of them may have, all of them may not.
+// Sizes that each schema may have alone are too large together.
 TEST(SchemaLimitsTest, SchemasCountTogether) {
   SchemaSize patterns;
   EXPECT_EQ(Problem(Pattern(200), patterns), "none");
@@ -65,7 +65,7 @@ TEST(SchemaLimitsTest, SchemasCountTogether) {
   EXPECT_EQ(Problem(wide, values), "none");
   EXPECT_EQ(Problem(wide, values),
             "the schema, with the 1 before, has 1001 or more values, expected at most 1000");
-  // A count in one, values in another: either way round.
+  // A count in one schema and values in another, in either order.
   SchemaSize counted, count_last;
   EXPECT_EQ(Problem({{"minProperties", 2}}, counted), "none");
   EXPECT_NE(Problem(wide, counted).find("counts up to 2 properties among 604 values"),
