@@ -49,7 +49,7 @@ Value OnIntegers(Interpreter& in, std::string_view op, int64_t a, int64_t b) {
       if (op == "%") return Value(int64_t{0});
       overflow = __builtin_sub_overflow(int64_t{0}, a, &result);
     } else {
-      // Rounded down, not towards zero.
+      // Rounded down as in Python, not toward zero.
       const int64_t rest = a % b;
       const bool below = rest != 0 && (rest < 0) != (b < 0);
       result = op == "//" ? a / b - (below ? 1 : 0) : rest + (below ? b : 0);
@@ -78,7 +78,7 @@ Value OnReals(Interpreter& in, std::string_view op, double a, double b) {
   return Value(quotient - whole > 0.5 ? whole + 1 : whole);
 }
 
-// A text or list, n times.
+// A text or list repeated n times.
 Value Repeated(Interpreter& in, const Value& value, int64_t n) {
   const auto times = static_cast<size_t>(std::max<int64_t>(n, 0));
   const Text* text = value.text();
@@ -87,7 +87,7 @@ Value Repeated(Interpreter& in, const Value& value, int64_t n) {
   if (size != 0 && times > std::numeric_limits<size_t>::max() / size) {
     return in.Fail("a text or list is repeated too often");
   }
-  // Before it is made.
+  // Charged before it is made.
   if (!in.Charge(size * times) || !in.Step(size == 0 ? 0 : times / 64)) return Value();
   if (text != nullptr) {
     Text out;
@@ -145,7 +145,7 @@ size_t FindBytes(std::string_view text, std::string_view what, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (what.empty()) return from;
   if (text.size() - from < what.size()) return std::string_view::npos;
-  // Knuth, Morris and Pratt once it is long: a short text in a long one is found as fast without.
+  // Knuth-Morris-Pratt for long patterns. Short ones are found as fast without it.
   if (what.size() <= 16) return text.find(what, from);
   std::vector<size_t> border(what.size() + 1, 0);
   for (size_t i = 1, k = 0; i < what.size(); ++i) {

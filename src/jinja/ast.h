@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-// What a template says, as a tree. Nodes belong to an Ast and point to each other.
+// The syntax tree of a template. An Ast owns the nodes, which point to each other.
 namespace winnow::jinja {
 
 struct Expression;
@@ -24,9 +24,9 @@ enum class ExpressionKind {
   kDict,       // items: key, value, key, value, ...
   kAttribute,  // items[0].text
   kItem,       // items[0][items[1]]
-  kSlice,      // items[0..2], null where left out; within kItem
+  kSlice,      // items[0..2], null if omitted; only within kItem
   kCall,       // items[0](items[1..], keywords, list, map)
-  kFilter,     // items[0]|text(items[1..], ...); items[0] is null where a block is filtered
+  kFilter,     // items[0]|text(items[1..], ...); items[0] is null in a filter block
   kTest,       // items[0] is text(items[1..], ...)
   kNot,        // items[0]
   kAnd,
@@ -37,7 +37,7 @@ enum class ExpressionKind {
   kConcatenate,         // ~ of all items
   kCompare,             // items[0] operators[0] items[1] operators[1] ...
   kCondition,           // items[0] if items[1] else items[2], which may be null
-  kNamespaceAttribute,  // text.operators[0], as the target of a set
+  kNamespaceAttribute,  // text.operators[0], only as the target of a set
 };
 
 struct Expression {
@@ -59,11 +59,11 @@ enum class StatementKind {
   kIf,        // value, body, other
   kFor,       // target in value if condition: body, else: other
   kSet,       // target = value
-  kSetBlock,  // target = body through value, a filter, which may be null
+  kSetBlock,  // target = body through value, a filter; null: none
   kMacro,     // text(parameters): body
-  kCall,      // value is the call; parameters and body are its caller
+  kCall,      // value is the call; parameters and body are the caller
   kFilter,    // body through value
-  kScope,     // body, whose variables end with it; targets and values of a `with`
+  kScope,     // body in a scope of its own; targets and values of a `with`
   kBreak,
   kContinue,
 };
@@ -80,9 +80,9 @@ struct Statement {
   std::vector<const Statement*> other = {};
   std::vector<std::pair<std::string, const Expression*>> parameters = {};  // null: no default
   std::vector<std::pair<const Expression*, const Expression*>> with = {};
-  bool takes_more = false;      // a macro that reads `varargs`
-  bool takes_keywords = false;  // a macro that reads `kwargs`
-  bool takes_caller = false;    // a macro that reads `caller`
+  bool takes_more = false;      // the macro reads `varargs`
+  bool takes_keywords = false;  // the macro reads `kwargs`
+  bool takes_caller = false;    // the macro reads `caller`
 };
 
 struct Ast {

@@ -113,7 +113,7 @@ Value Interpreter::EvaluateUnlimited(const Expression& e) {
     }
     case Kind::kSlice:
     case Kind::kNamespaceAttribute:
-      break;  // never alone
+      break;  // never evaluated by themselves
   }
   return Fail("a slice stands outside of brackets");
 }
@@ -216,7 +216,7 @@ Value Interpreter::Call(const Value& function, const Arguments& arguments) {
   return function.object()->Call(*this, arguments);
 }
 
-// `filters` as the parser chains them: the innermost filter has no value of its own.
+// The parser chains filters; the innermost one has no operand.
 Value Interpreter::ApplyFilters(const Expression* filters, Value value) {
   if (filters == nullptr || failed()) return value;
   const Level level(*this);
@@ -251,7 +251,7 @@ std::vector<std::optional<Value>> Interpreter::Bind(
   for (size_t i = 0; i < n_required; ++i) {
     if (!out[i]) {
       Fail(name + " needs the argument '" + std::string(parameters.begin()[i]) + "'");
-      out[i] = Value();  // what is required may be read
+      out[i] = Value();  // the caller may read required arguments
     }
   }
   return out;

@@ -8,7 +8,7 @@
 
 #include "jinja/interpreter.h"
 
-// Filters of values of any kind, and where filters are found by name.
+// Filters for values of any kind, and the lookup of filters by name.
 namespace winnow::jinja {
 namespace {
 
@@ -18,7 +18,7 @@ std::string Stripped(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\n\v\f\r") + 1 - begin));
 }
 
-// Digits may have single underscores between them, as in Python.
+// Allows single underscores between digits, as in Python.
 std::optional<std::string> WithoutUnderscores(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -38,7 +38,7 @@ std::optional<double> RealIn(std::string_view text) {
   const auto digits = WithoutUnderscores(Stripped(text));
   if (!digits || digits->empty()) return std::nullopt;
   if (digits->find_first_of("xXpP(") != std::string::npos)
-    return std::nullopt;  // C's, not Python's
+    return std::nullopt;  // C's syntax, not Python's
   char* end = nullptr;
   const double real = std::strtod(digits->c_str(), &end);
   if (*end != '\0') return std::nullopt;
@@ -118,7 +118,7 @@ Value Abs(Interpreter& in, const Value& value, const Arguments&) {
   return in.Fail("abs of a value of type " + std::string(TypeName(value)));
 }
 
-// To the nearest, a half to the even digit, as Python's round() of doubles: by their exact digits.
+// Rounds exact decimal digits to nearest, half to even, as Python's round() does.
 double RoundedTo(double value, int64_t digits) {
   if (digits > 300 || !std::isfinite(value)) return value;
   if (digits < -308) return 0 * value;
@@ -161,7 +161,7 @@ Value LengthFilter(Interpreter& in, const Value& value, const Arguments&) {
   return length ? Value(static_cast<int64_t>(*length)) : Value();
 }
 
-// With the signature that Hugging Face transformers gives it.
+// Has the signature of Hugging Face transformers.
 Value ToJson(Interpreter& in, const Value& value, const Arguments& arguments) {
   const auto given =
       in.Bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});

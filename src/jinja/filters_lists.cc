@@ -4,7 +4,7 @@
 
 #include "jinja/interpreter.h"
 
-// Filters of lists and dicts.
+// Filters for lists and dicts.
 namespace winnow::jinja {
 namespace {
 
@@ -62,7 +62,7 @@ Value DictSort(Interpreter& in, const Value& value, const Arguments& arguments) 
   return in.MakeList(Sorted(in, std::move(pairs), keys, given[2] && in.Truth(*given[2])));
 }
 
-// What sort, unique, min and max compare of an item: it, or an attribute of it.
+// The key by which sort, unique, min and max compare: the item or an attribute of it.
 Value SortKey(Interpreter& in, const Value& item, const std::optional<Value>& attribute,
               bool case_sensitive) {
   const Value key = Has(attribute) ? AttributePath(in, item, *attribute) : item;
@@ -76,7 +76,7 @@ Value Sort(Interpreter& in, const Value& value, const Arguments& arguments) {
   const bool case_sensitive = given[1] && in.Truth(*given[1]);
   Values keys;
   for (const Value& item : *items) {
-    // Attributes with commas between them are compared one after the other.
+    // Attributes separated by commas are compared one after the other.
     Values parts;
     if (Has(given[2]) && given[2]->text() != nullptr) {
       std::string_view rest = given[2]->text()->view();
@@ -174,12 +174,12 @@ Value Join(Interpreter& in, const Value& value, const Arguments& arguments) {
   return Value(std::move(out));
 }
 
-// What is false (none, 0) has no items.
+// False values (none, 0) have no items.
 std::optional<Values> ItemsIfAny(Interpreter& in, const Value& value) {
   return in.Truth(value) ? in.Iterate(value) : Values();
 }
 
-// One filter, or an attribute, of every item.
+// Applies a filter to every item, or takes an attribute of it.
 Value Map(Interpreter& in, const Value& value, const Arguments& arguments) {
   const auto items = ItemsIfAny(in, value);
   if (!items) return Value();
@@ -204,7 +204,7 @@ Value Map(Interpreter& in, const Value& value, const Arguments& arguments) {
   return in.MakeSequence(SequenceKind::kGenerator, std::move(out));
 }
 
-// Items of which a test says `wanted`; of an attribute of theirs, or of themselves.
+// The items, or those by an attribute, for which a test returns `wanted`.
 Value Chosen(Interpreter& in, const Value& value, const Arguments& arguments, bool by_attribute,
              bool wanted) {
   const auto items = ItemsIfAny(in, value);
@@ -349,7 +349,7 @@ constexpr std::array<NamedNative, 20> kListFilters = {{
 
 Native FindListFilter(std::string_view name) { return FindIn(kListFilters, name); }
 
-// Merged from runs of one, two, four: whatever a comparison says, every value comes out once.
+// Bottom-up merge sort: however comparisons turn out, every value is returned once.
 std::vector<Value> Sorted(Interpreter& in, std::vector<Value> values,
                           const std::vector<Value>& keys, bool reverse) {
   const size_t n = values.size();

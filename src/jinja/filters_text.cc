@@ -6,7 +6,7 @@
 #include "jinja/text_functions.h"
 #include "jinja/unicode.h"
 
-// Filters of texts. What is no text is written as one first.
+// Filters for texts. Other values are converted to text first.
 namespace winnow::jinja {
 namespace {
 
@@ -31,7 +31,7 @@ Value Capitalize(Interpreter& in, const Value& value, const Arguments&) {
   return in.Make(Capitalized(in.Str(value)));
 }
 
-// Words begin at spaces, hyphens and opening brackets only, unlike the method's.
+// Words begin only after spaces, hyphens and opening brackets, unlike in the method.
 Value Title(Interpreter& in, const Value& value, const Arguments&) {
   const Text text = in.Str(value);
   Text out;
@@ -75,7 +75,7 @@ Value Indent(Interpreter& in, const Value& value, const Arguments& arguments) {
     by = Text(std::string(width, ' '), true);
   }
   Text text = *value.text();
-  text.Append("\n", true);  // so that a last line that is empty is one
+  text.Append("\n", true);  // so that an empty last line counts
   const std::vector<Text> lines = Lines(text, false);
   Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -105,7 +105,7 @@ Value Escape(Interpreter& in, const Value& value, const Arguments&) {
   return Value(std::move(out));
 }
 
-// Percent signs for all but letters, digits and "_.-~", and "/" outside of queries.
+// Percent-encodes all but letters, digits and "_.-~", and "/" outside of queries.
 void AppendQuoted(const Text& text, bool for_query, Text* out) {
   for (size_t at = 0; at < text.size(); ++at) {
     const auto c = static_cast<unsigned char>(text.view()[at]);

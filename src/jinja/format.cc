@@ -13,10 +13,10 @@
 namespace winnow::jinja {
 namespace {
 
-// What stands between % and its letter, or behind the colon in braces.
+// The part between % and its letter, or after the colon in braces.
 struct Spec {
   char fill = ' ';
-  char align = 0;  // < > ^ =, 0: as the value's type has it
+  char align = 0;  // one of < > ^ =; 0: the default of the value's type
   bool plus = false;
   bool space = false;
   bool alternative = false;  // #
@@ -56,7 +56,7 @@ std::string WithThousands(const std::string& digits) {
   return out + digits.substr(end);
 }
 
-// Sign and digits of a number; fails for what the type cannot show.
+// Sign and digits of a number. Fails if the format type cannot show the value.
 Text NumberText(Interpreter& in, const Value& value, const Spec& spec) {
   std::string digits;
   bool negative = false;
@@ -121,7 +121,7 @@ Text FirstCharacters(const Text& text, int64_t n) {
   return text.Slice(0, at);
 }
 
-// A number at text[*at], which moves behind it; -1 if there is none.
+// Parses the number at text[*at] and moves *at behind it; -1 if there is none.
 int64_t NumberAt(std::string_view text, size_t* at) {
   int64_t number = -1;
   for (; *at < text.size() && text[*at] >= '0' && text[*at] <= '9'; ++*at) {

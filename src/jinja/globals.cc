@@ -5,7 +5,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/loop.h"
 
-// Functions that every template may call.
+// Global functions.
 namespace winnow::jinja {
 namespace {
 
@@ -184,7 +184,7 @@ Text StrftimeNow(const RenderOptions& options, const Text& format) {
   std::tm time = {};
   if (gmtime_r(&local, &time) == nullptr) return {};
   time.tm_gmtoff = options.utc_offset_seconds;
-  // One character more: an empty text must differ from one that did not fit.
+  // One more character: strftime returns 0 for an empty text and for one that did not fit.
   const std::string padded = format.bytes() + "|";
   std::string out(padded.size() * 32 + 256, '\0');
   out.resize(std::strftime(out.data(), out.size(), padded.c_str(), &time));

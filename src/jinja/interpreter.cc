@@ -203,7 +203,8 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement) {
   return Flow::kOn;
 }
 
-// An elif is an if that stands alone in the else of another: gone through without recursion.
+// An elif is an if that is alone in the else branch of another. The loop avoids recursion on
+// chains.
 Interpreter::Flow Interpreter::ExecuteIf(const Statement& first) {
   const Statement* branch = &first;
   for (;;) {
@@ -223,7 +224,7 @@ Interpreter::Flow Interpreter::ExecuteScope(const Statement& statement) {
   Scope* const before = scope_;
   Scope* const inner = NewScope(before);
   for (const auto& [target, expression] : statement.with) {
-    Value value = Evaluate(*expression);  // in the scope around: the others are not seen yet
+    Value value = Evaluate(*expression);  // in the enclosing scope: the others are not visible
     if (failed()) return Flow::kBreak;
     Assign(*target, std::move(value), inner);
   }
@@ -297,7 +298,7 @@ void Interpreter::ExecuteLoop(const Statement& statement, Scope* around, std::ve
     const Flow flow = Execute(statement.body);
     scope_ = before;
     if (flow == Flow::kBreak) break;
-    // As jinja2: a turn that is left by `continue` does not keep the else from running.
+    // As in jinja2: an iteration that ends with `continue` does not suppress the else branch.
     ran = ran || flow == Flow::kOn;
   }
   if (ran || failed()) return;

@@ -15,18 +15,18 @@
 
 namespace winnow::jinja {
 
-// Variables of a block, then those around it.
+// The variables of a block and a link to the enclosing scope.
 struct Scope {
   Scope* parent = nullptr;
-  std::vector<std::pair<std::string_view, Value>> variables;  // names lie in the Ast
-  bool captured = false;  // a macro looks into it, maybe after its block has ended
+  std::vector<std::pair<std::string_view, Value>> variables;  // names point into the Ast
+  bool captured = false;  // a macro refers to it, which may outlive the block
 
-  Value* Find(std::string_view name);  // here only
+  Value* Find(std::string_view name);  // in this scope only
   void Set(std::string_view name, Value value);
 };
 
-// Renders one template once. What goes wrong is remembered (`Fail`), not returned: after the first
-// failure every function does nothing and gives nothing back, and the rendering is an error.
+// Renders one template once. Errors are stored (`Fail`), not returned: after the first one, every
+// function does nothing and returns an empty value, and Run returns the error.
 class Interpreter {
  public:
   Interpreter(const RenderOptions& options, Dict* context, Heap& heap);
@@ -35,10 +35,10 @@ class Interpreter {
 
   // Failures and limits.
   bool failed() const { return error_.has_value(); }
-  Value Fail(std::string what);              // adds the line
+  Value Fail(std::string what);              // adds the line number
   Value Refuse(std::string template_words);  // raise_exception
   bool Step(size_t n = 1);                   // false: failed
-  bool Charge(size_t bytes);                 // before they are taken; false: failed
+  bool Charge(size_t bytes);                 // before allocating them; false: failed
   const RenderOptions& options() const { return options_; }
 
   // Makes values.
@@ -51,9 +51,9 @@ class Interpreter {
   Value MakeList(std::vector<Value> items) {
     return MakeSequence(SequenceKind::kList, std::move(items));
   }
-  Value Nothing(std::string why);  // undefined
+  Value Nothing(std::string why);  // undefined; `why` explains it in error messages
 
-  // Python's ways with values: operators.cc.
+  // Python's operations on values: operators.cc.
   bool Truth(const Value& value);
   bool Equal(const Value& a, const Value& b);
   bool Less(const Value& a, const Value& b);
@@ -63,19 +63,19 @@ class Interpreter {
   Value Attribute(const Value& value, std::string_view name);          // value.name
   Value Item(const Value& value, const Value& index);                  // value[index]
   Value Slice(const Value& value, const Value& begin, const Value& end, const Value& step);
-  std::optional<std::vector<Value>> Iterate(const Value& value);  // fails where it cannot be
-  std::optional<size_t> Length(const Value& value);               // likewise
+  std::optional<std::vector<Value>> Iterate(const Value& value);  // fails if it is not iterable
+  std::optional<size_t> Length(const Value& value);               // fails if it has no length
   const Value* FindEntry(const Dict& dict, const Value& key);
   void SetEntry(Dict* dict, Value key, Value value);
-  Value FindMethod(const Value& value, std::string_view name);  // undefined: there is none
+  Value FindMethod(const Value& value, std::string_view name);  // undefined: no such method
 
-  // Texts of values: show.cc.
+  // Values as text: show.cc.
   Text Str(const Value& value);
   void Repr(const Value& value, Text* out);
   struct JsonStyle {
     bool ensure_ascii = false;
     bool sort_keys = false;
-    std::optional<std::string> indent;  // of a level
+    std::optional<std::string> indent;  // for each level
     std::string between_items = ", ";
     std::string after_key = ": ";
   };
@@ -88,13 +88,14 @@ class Interpreter {
   Value CallMacro(const Statement& macro, Scope* around, const Arguments& arguments);
   Value RunRecursively(const Statement& loop, Scope* around, const Value& items, int depth);
 
-  // Arguments by the names of a function's parameters. Fails (and says so) where one is missing,
-  // unknown or given twice.
+  // Matches arguments to the parameters of a function by name. Fails if one is missing, unknown or
+  // given twice.
   std::vector<std::optional<Value>> Bind(std::string_view function, const Arguments& arguments,
                                          std::initializer_list<std::string_view> parameters,
                                          size_t n_required = 0);
 
-  // One level of evaluation deeper, while it lives. False: too deep, and failed.
+  // Counts one more level of evaluation while it lives. Converts to false if failed, such as too
+  // deep.
   class Level {
    public:
     explicit Level(Interpreter& interpreter);
@@ -130,7 +131,7 @@ class Interpreter {
   Value EvaluateNumber(const Expression& expression);  // + and - before a number
   std::optional<Arguments> EvaluateArguments(const Expression& expression);
   Value Lookup(std::string_view name);
-  Value CharacterIn(const Text& text, int64_t index);  // undefined: there is none
+  Value CharacterIn(const Text& text, int64_t index);  // undefined: out of range
   Value SliceText(const Text& text, const std::vector<size_t>& characters);
   Scope* NewScope(Scope* parent);
 
@@ -148,14 +149,14 @@ class Interpreter {
   std::optional<std::string> error_;
 };
 
-// A function of the engine's own: filters, globals, methods.
+// A built-in function: filter, global or method.
 using Native = Value (*)(Interpreter& interpreter, const Value& self, const Arguments& arguments);
 struct NamedNative {
   std::string_view name;
   Native function = nullptr;
 };
 
-// A function as a value: a global, or a method with what it was taken from.
+// A built-in function as a value: a global, or a method bound to its object.
 class NativeObject final : public Object {
  public:
   NativeObject(std::string_view name, Native function, Value self)
@@ -173,7 +174,7 @@ class NativeObject final : public Object {
   Value self_;
 };
 
-// Where functions are found by name; null: there is none.
+// Find built-in functions by name; null: no such function.
 Native FindFilter(std::string_view name);        // filters.cc
 Native FindTextFilter(std::string_view name);    // filters_text.cc
 Native FindListFilter(std::string_view name);    // filters_lists.cc
@@ -187,11 +188,11 @@ bool IsKnownTest(std::string_view name);  // tests.cc
 
 Native FindIn(std::span<const NamedNative> table, std::string_view name);
 
-// Where `what` begins in `text` at or after byte `from`; npos: nowhere. Cost: linear, whatever the
-// texts are.
+// The first position of `what` in `text` at or after byte `from`; npos: not found. Cost: linear in
+// both sizes for all inputs.
 size_t FindBytes(std::string_view text, std::string_view what, size_t from);
 
-// Texts of numbers, as Python shows them.
+// A number as Python prints it.
 std::string ShowFloat(double value);
 
 // "%d items" % value, and "{} items".format(values): format.cc.
@@ -199,11 +200,11 @@ Value PercentFormat(Interpreter& interpreter, const Text& format, const Value& v
 Value BraceFormat(Interpreter& interpreter, const Text& format, const Arguments& arguments);
 Text StrftimeNow(const RenderOptions& options, const Text& format);
 
-// A list in the order of `keys`, which are as many; equal ones stay as they were. By reference, as
-// a comparison may fail midway.
+// The values sorted by `keys`, which has the same size. Stable. If a comparison fails, every value
+// is still returned once.
 std::vector<Value> Sorted(Interpreter& interpreter, std::vector<Value> values,
                           const std::vector<Value>& keys, bool reverse);
-// `value.a.0.b`, as filters take it: "a.0.b", or a number.
+// `value.a.0.b`, where `path` is "a.0.b" or a number, as in arguments of filters.
 Value AttributePath(Interpreter& interpreter, const Value& value, const Value& path);
 Value IgnoringCase(Interpreter& interpreter, const Value& value);
 

@@ -20,7 +20,7 @@ bool IsNameStart(char c) {
 bool IsNumeral(char c) { return c >= '0' && c <= '9'; }
 bool IsNamePart(char c) { return IsNameStart(c) || IsNumeral(c); }
 
-// Line ends become \n; one at the very end of the template is dropped.
+// Converts line ends to \n and drops one at the end of the template.
 std::string Normalized(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -74,7 +74,7 @@ class Lexer {
     tokens_.push_back({.kind = kind, .text = std::move(text), .line = line_});
   }
 
-  // Goes to `end`, counting lines.
+  // Moves to `end`, counting lines.
   void MoveTo(size_t end) {
     for (; at_ < end; ++at_) line_ += text_[at_] == '\n' ? 1 : 0;
   }
@@ -93,7 +93,7 @@ class Lexer {
     return c == '-' || c == '+' ? c : ' ';
   }
 
-  // Text before a tag, with what the tag's sign takes away.
+  // Adds the text before a tag, stripped as the tag's sign says.
   void AddData(std::string_view data, char sign, bool is_variable) {
     if (sign == '-') {
       data = WithoutSpacesBehind(data);
@@ -133,8 +133,8 @@ class Lexer {
     }
   }
 
-  // Past a closing "%}" or "#}" at `at` with its sign: what follows may be dropped. 0: none is
-  // here.
+  // The position after a closing "%}" or "#}" at `at` with its sign, and after white space that it
+  // removes. 0: no closing here.
   size_t AfterEnd(size_t at, std::string_view end, bool trims_newline) const {
     const char sign = SignAt(at);
     const size_t begin = at + (sign == ' ' ? 0 : 1);
@@ -157,7 +157,7 @@ class Lexer {
     Leave(AfterEnd(sign == ' ' ? close : close - 1, "#}", true));
   }
 
-  // Where the text of {% raw %} begins, if that is the tag whose inside begins here; else 0.
+  // Where the text of {% raw %} begins, if `inside` is within that tag; otherwise 0.
   size_t AfterRawTag(size_t inside) const {
     size_t at = SkipSpaces(text_, inside);
     if (text_.substr(at, 3) != "raw") return 0;
@@ -182,12 +182,12 @@ class Lexer {
     Fail("{% raw %} without its end {% endraw %}");
   }
 
-  // What stands between {{ and }} or {% and %}.
+  // Reads the inside of {{ }} or {% %}.
   void Tag(bool is_variable) {
-    std::string open;  // brackets that must be closed
+    std::string open;  // brackets not closed yet
     for (;;) {
       MoveTo(SkipSpaces(text_, at_));
-      if (error_ || at_ >= text_.size()) return;  // the parser says what is missing
+      if (error_ || at_ >= text_.size()) return;  // the parser reports what is missing
       if (open.empty()) {
         const bool plus = is_variable && text_[at_] == '+';
         const size_t after = plus ? 0 : AfterEnd(at_, is_variable ? "}}" : "%}", !is_variable);
@@ -262,7 +262,7 @@ class Lexer {
     const char* first = digits.data();
     const char* last = first + digits.size();
     if (real) {
-      // A value out of range stays 0 or infinite, as in Python.
+      // Out of range gives 0 or infinity, as in Python.
       token.real = std::strtod(first, nullptr);
     } else {
       const char kind = based ? static_cast<char>(digits[1] | 0x20) : 'd';

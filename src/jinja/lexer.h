@@ -10,13 +10,13 @@
 namespace winnow::jinja {
 
 enum class TokenKind {
-  kData,           // text between tags, white space control carried out
+  kData,           // text between tags, after white space control
   kVariableBegin,  // {{
   kVariableEnd,
   kBlockBegin,  // {%
   kBlockEnd,
   kName,
-  kString,  // unescaped
+  kString,  // without quotes and escapes
   kInteger,
   kFloat,
   kOperator,  // its characters
@@ -33,12 +33,12 @@ struct Token {
   bool Is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
   bool IsName(std::string_view name) const { return Is(TokenKind::kName, name); }
   bool IsOperator(std::string_view op) const { return Is(TokenKind::kOperator, op); }
-  // As shown in messages: 'endif', end of the template.
+  // For error messages: 'endif', the end of the template.
   std::string Described() const;
 };
 
-// Cuts a template into tokens, with trim_blocks and lstrip_blocks, as chat templates are written
-// for. The last token is kEnd. Errors: "line 3: ...".
+// Splits a template into tokens, with trim_blocks and lstrip_blocks, which chat templates expect.
+// The last token is kEnd. Errors: "line 3: ...".
 Result<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace winnow::jinja

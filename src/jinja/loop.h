@@ -11,7 +11,7 @@
 
 namespace winnow::jinja {
 
-// What namespace() makes: attributes that can be set from inner blocks.
+// The value of namespace(): attributes that inner blocks can set.
 class Namespace final : public Object {
  public:
   explicit Namespace(Dict* values) : values_(values) {}
@@ -24,14 +24,14 @@ class Namespace final : public Object {
   Dict* values_;
 };
 
-// A for loop that is running: `loop` in its body. Items are taken one by one, so that what a filter
-// (`for x in y if ...`) reads is as the body before has left it.
+// A running for loop: `loop` in its body. Items are fetched one by one, so that a condition (`for x
+// in y if ...`) sees the changes that the body made before.
 class Loop final : public Object {
  public:
   Loop(Interpreter& interpreter, const Statement& statement, Scope* around,
        std::vector<Value> items, int depth);
 
-  bool Advance();  // false: there is no next item
+  bool Advance();  // false: no next item
   const Value& item() const { return current_; }
 
   std::string_view type_name() const override { return "LoopContext"; }
@@ -41,15 +41,15 @@ class Loop final : public Object {
   Value Attribute(Interpreter& interpreter, std::string_view name) override;
 
  private:
-  bool Fetch();  // one more item that passes the loop's condition; false: none is left
+  bool Fetch();  // fetches the next item that passes the loop's condition; false: none
   int64_t length();
 
   Interpreter& interpreter_;
   const Statement& statement_;
   Scope* around_;
   std::vector<Value> items_;
-  size_t n_taken_ = 0;         // of items_
-  std::deque<Value> fetched_;  // passed the condition, not gone through yet
+  size_t n_taken_ = 0;         // from items_
+  std::deque<Value> fetched_;  // passed the condition, not visited yet
   int64_t index0_ = -1;
   int depth0_ = 0;
   Value current_;

@@ -4,8 +4,8 @@
 
 #include "jinja/interpreter.h"
 
-// Methods of lists, tuples and dicts. Those that change what they are called on are there too,
-// unlike in the sandbox of transformers: some templates, written for other engines, use them.
+// Methods of lists, tuples and dicts. Methods that modify their object are included, unlike in the
+// sandbox of transformers: some templates, written for other engines, use them.
 namespace winnow::jinja {
 namespace {
 
@@ -13,7 +13,7 @@ using Values = std::vector<Value>;
 
 Values& ListItems(const Value& self) { return self.sequence()->items; }
 
-// Whether `value` is `container` or holds it: what is put into a container must not.
+// Whether `value` is `container` or contains it; then it cannot be put into the container.
 bool Holds(Interpreter& in, const Value& value, const Value& container) {
   const Interpreter::Level level(in);
   if (!level || !in.Step()) return true;

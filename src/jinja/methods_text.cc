@@ -6,7 +6,7 @@
 #include "jinja/text_functions.h"
 #include "jinja/unicode.h"
 
-// Methods of str that give another text or list.
+// Methods of str that return a text or a list.
 namespace winnow::jinja {
 namespace {
 
@@ -20,7 +20,7 @@ Text TextIn(Interpreter& in, const char* method, const std::optional<Value>& arg
   return {};
 }
 
-// Searching from the right compares at every place.
+// A search from the right compares at every position.
 bool ChargeSearch(Interpreter& in, const Text& text, const Text& what) {
   return in.Step(text.size() / 256 * (what.size() / 16 + 1));
 }
@@ -171,7 +171,7 @@ Value JoinItems(Interpreter& in, const Value& self, const Arguments& arguments) 
   return Value(std::move(out));
 }
 
-// Filled up to a width, the text left, right or in the middle.
+// Pads to a width, with the text on the left, on the right or in the middle.
 Value Justified(Interpreter& in, const Value& self, const Arguments& arguments, char how) {
   const auto given = in.Bind("justify", arguments, {"width", "fillchar"}, 1);
   if (in.failed()) return Value();

@@ -4,7 +4,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/unicode.h"
 
-// Methods of str that answer a question about it.
+// Methods of str that search or test it.
 namespace winnow::jinja {
 namespace {
 
@@ -13,7 +13,7 @@ struct Part {
   size_t begin = 0;
   size_t end = 0;
   size_t first_character = 0;
-  bool valid = true;  // false: it begins behind the end of the text
+  bool valid = true;  // false: it begins after the end of the text
 };
 
 Part FindPart(Interpreter& in, const Text& text, const std::optional<Value>& from,
@@ -43,7 +43,7 @@ Part FindPart(Interpreter& in, const Text& text, const std::optional<Value>& fro
   return out;
 }
 
-// starts, ends: the text, or one of a tuple of texts.
+// startswith, endswith: the argument is a text or a tuple of texts.
 Value Matches(Interpreter& in, const Value& self, const Arguments& arguments, bool at_end) {
   const auto given =
       in.Bind(at_end ? "endswith" : "startswith", arguments, {"prefix", "start", "end"}, 1);
@@ -73,7 +73,7 @@ Value EndsWith(Interpreter& in, const Value& self, const Arguments& a) {
   return Matches(in, self, a, true);
 }
 
-// The character at which `sub` is found; none: nowhere.
+// The character index at which `sub` is found; nullopt: not found.
 std::optional<int64_t> Found(Interpreter& in, const Value& self, const Arguments& arguments,
                              bool from_right) {
   const auto given = in.Bind("find", arguments, {"sub", "start", "end"}, 1);
@@ -123,7 +123,7 @@ Value Count(Interpreter& in, const Value& self, const Arguments& arguments) {
   return Value(count);
 }
 
-// Whether there are characters, and all are as said.
+// Whether there are characters and all satisfy `is`.
 template <typename Function>
 Value All(const Value& self, const Function& is) {
   const std::string_view text = self.text()->view();
@@ -141,7 +141,7 @@ Value IsSpaces(Interpreter&, const Value& self, const Arguments&) { return All(s
 Value IsAscii(Interpreter&, const Value& self, const Arguments&) {
   return Value(self.text()->is_ascii());
 }
-// Cased letters there are, and all are capital or all small.
+// Whether there are cased letters and all have this case.
 bool HasCase(const Value& self, bool upper) {
   const std::string_view text = self.text()->view();
   bool any = false;

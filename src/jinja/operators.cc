@@ -7,14 +7,14 @@
 namespace winnow::jinja {
 namespace {
 
-constexpr size_t kBytesOfAStep = 256;  // of text that is compared or searched
+constexpr size_t kBytesOfAStep = 256;  // bytes of text compared or searched that count as one step
 
 bool CanBeKey(const Value& value) {
   return value.dict() == nullptr &&
          (value.sequence() == nullptr || value.sequence()->kind != SequenceKind::kList);
 }
 
-std::string Described(const Value& value) {  // as Python's messages have it
+std::string Described(const Value& value) {  // as in Python's messages
   return value.is_none() ? "None" : std::string(TypeName(value)) + " object";
 }
 
@@ -45,7 +45,7 @@ bool Interpreter::Equal(const Value& a, const Value& b) {
   if (const auto left = a.whole(), right = b.whole(); left && right) return *left == *right;
   if (a.number() || b.number()) {
     if (!a.number() || !b.number()) return false;
-    // Wide enough for both.
+    // long double holds both exactly.
     const auto wide = [](const Value& v) {
       return v.whole() ? static_cast<long double>(*v.whole()) : static_cast<long double>(*v.real());
     };
@@ -79,7 +79,7 @@ bool Interpreter::Less(const Value& a, const Value& b) {
     return wide(a) < wide(b);
   }
   if (const Text* left = a.text(), *right = b.text(); left != nullptr && right != nullptr) {
-    // UTF-8 sorts as its characters do.
+    // UTF-8 sorts in the order of code points.
     Step(std::min(left->size(), right->size()) / kBytesOfAStep);
     return left->view() < right->view();
   }
@@ -131,7 +131,7 @@ bool Interpreter::Compare(std::string_view op, const Value& a, const Value& b) {
   if (op == ">") return Less(b, a);
   if (op == "in") return Contains(b, a);
   if (op == "not in") return !Contains(b, a);
-  // Not the negation of the other direction: of numbers that are none, neither holds.
+  // Not the negation of the reverse comparison: with NaN neither holds.
   if (op == "<=") return Less(a, b) || (!failed() && Equal(a, b));
   return Less(b, a) || (!failed() && Equal(a, b));
 }
@@ -154,7 +154,7 @@ void Interpreter::SetEntry(Dict* dict, Value key, Value value) {
     const Value* old = FindEntry(*dict, key);
     if (failed()) return;
     if (old != nullptr) {
-      *const_cast<Value*>(old) = std::move(value);  // an entry of *dict
+      *const_cast<Value*>(old) = std::move(value);  // an entry of *dict, which is not const
       return;
     }
   }
@@ -277,7 +277,7 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
   const auto length = Length(value);
   if (!length) return Value();
   const auto n = static_cast<int64_t>(*length);
-  // As Python's slice.indices.
+  // As in Python's slice.indices.
   const int64_t low = by > 0 ? 0 : -1;
   const int64_t high = by > 0 ? n : n - 1;
   const auto place = [&](const Value& at, int64_t otherwise) {
@@ -308,7 +308,7 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
 }
 
 Value Interpreter::SliceText(const Text& text, const std::vector<size_t>& characters) {
-  std::vector<size_t> begins;  // of each character, and the end
+  std::vector<size_t> begins;  // byte offsets of all characters, and the end
   for (size_t at = 0; at < text.size(); at += CharacterAt(text.view(), at).bytes) {
     begins.push_back(at);
   }

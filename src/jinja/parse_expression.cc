@@ -342,7 +342,7 @@ const Expression* Parser::ParseSubscript(const Expression* value) {
   return Binary(Kind::kItem, line, "", value, index);
 }
 
-// An expression, or begin:end:step with any of them left out.
+// An expression, or begin:end:step with any of them omitted.
 const Expression* Parser::ParseIndex() {
   const int line = current().line;
   const Expression* begin = current().IsOperator(":") ? nullptr : ParseExpression();

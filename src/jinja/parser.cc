@@ -18,7 +18,7 @@ Result<Ast> Parser::Run() {
 
 void Parser::Fail(int line, const std::string& what) {
   if (!error_) error_ = "line " + std::to_string(line) + ": " + what;
-  at_ = tokens_.size() - 1;  // the end: all loops end
+  at_ = tokens_.size() - 1;  // all loops end there
 }
 
 void Parser::FailHere(const std::string& expected) {
@@ -82,7 +82,7 @@ std::string Parser::ExpectAnyName(const char* what) {
   return name;
 }
 
-// Up to a tag that begins with one of `ends`, whose first word is then the current token; without
+// Parses up to a tag whose first word is one of `ends`, which becomes the current token; without
 // `ends`, up to the end of the template.
 Parser::Statements Parser::ParseUntil(const std::vector<std::string_view>& ends) {
   Statements out;
@@ -136,7 +136,7 @@ const Statement* Parser::ParseStatement() {
   if (tag.text == "call") return ParseCallBlock();
   if (tag.text == "filter") return ParseFilterBlock();
   if (tag.text == "with") return ParseWith();
-  // Marks what an assistant wrote, for training; a prompt is the same with and without it.
+  // Marks text of the assistant for training; it does not change the prompt.
   if (tag.text == "generation") return ParseScope("endgeneration");
   if (tag.text == "break" || tag.text == "continue") {
     Skip();
@@ -170,7 +170,7 @@ const Statement* Parser::ParseIf() {
   Statements other = ParseBody({"endif"});
   Skip();
   Statement* last = first;
-  // Owned by ast_, hence not const in truth.
+  // ast_ owns it, so it is not really const.
   while (!last->other.empty()) last = const_cast<Statement*>(last->other[0]);
   last->other = std::move(other);
   return first;
@@ -297,7 +297,7 @@ const Statement* Parser::ParseScope(std::string_view end) {
   return scope;
 }
 
-// A name, several with commas (maybe in parentheses), or namespace.attribute.
+// A name, several separated by commas (optionally in parentheses), or namespace.attribute.
 const Expression* Parser::ParseTarget(std::string_view end, bool may_be_attribute) {
   const int line = current().line;
   const auto one = [&]() -> const Expression* {

@@ -13,13 +13,13 @@
 
 namespace winnow::jinja {
 
-// Brackets, operators without an end and blocks within each other.
+// Maximum nesting of brackets, prefix operators and blocks.
 inline constexpr int kMaxNesting = 150;
 
 Result<Ast> Parse(std::string_view source);
 
-// Reads tokens into a tree; parser.cc has the statements, parse_expression.cc the expressions.
-// After an error nothing more is read: every function then returns something harmless.
+// Parses tokens into a tree: statements in parser.cc, expressions in parse_expression.cc. After an
+// error nothing more is read, and every function returns a harmless value.
 class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -30,7 +30,7 @@ class Parser {
 
   // Statements.
   Statements ParseUntil(const std::vector<std::string_view>& ends);
-  Statements ParseBody(const std::vector<std::string_view>& ends);  // behind a tag's last word
+  Statements ParseBody(const std::vector<std::string_view>& ends);  // after a tag's last word
   const Statement* ParseStatement();
   const Statement* ParseIf();
   const Statement* ParseFor();
@@ -44,7 +44,7 @@ class Parser {
   void ParseMacroBody(std::string_view end, Statement* out);
   const Expression* ParseTarget(std::string_view end, bool may_be_attribute);
 
-  // Expressions, from the loosest to the tightest.
+  // Expressions, from the lowest precedence to the highest.
   const Expression* ParseTuple(bool with_condition, bool in_parentheses, std::string_view end = {});
   const Expression* ParseExpression() { return ParseCondition(); }
   const Expression* ParseCondition();
@@ -60,8 +60,8 @@ class Parser {
   const Expression* ParsePrimary();
   const Expression* ParsePostfix(const Expression* value);
   const Expression* ParseFiltersAndTests(const Expression* value);
-  const Expression* ParseFilter(const Expression* value);  // behind the |
-  const Expression* ParseTest(const Expression* value);    // behind `is`
+  const Expression* ParseFilter(const Expression* value);  // after the |
+  const Expression* ParseTest(const Expression* value);    // after `is`
   const Expression* ParseSubscript(const Expression* value);
   const Expression* ParseIndex();
   const Expression* ParseList();
@@ -90,7 +90,7 @@ class Parser {
 
   Expression* NewExpression(ExpressionKind kind, int line);
   Statement* NewStatement(StatementKind kind, int line);
-  // operand (operator operand)*, bound from the left; `text` of an operator is kept in kBinary.
+  // operand (operator operand)*, left-associative; kBinary nodes keep the operator in `text`.
   template <class Operand, class IsOperator>
   const Expression* FromTheLeft(ExpressionKind kind, const Operand& operand,
                                 const IsOperator& is_operator);
@@ -100,7 +100,7 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int level_ = 0;
-  int loops_ = 0;  // that are open: where `break` may stand
+  int loops_ = 0;  // open ones: `break` is allowed within
   Ast ast_;
   std::optional<std::string> error_;
   // Names read since the macro's body began.

@@ -16,7 +16,7 @@ void AppendHex(uint32_t code, int digits, std::string* out) {
   }
 }
 
-// A text as Python writes it in a list.
+// A text as Python's repr() shows it.
 void ReprText(const Text& text, Text* out) {
   const bool has_single = text.view().find('\'') != std::string_view::npos;
   const char quote = has_single && text.view().find('"') == std::string_view::npos ? '"' : '\'';

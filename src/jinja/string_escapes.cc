@@ -16,7 +16,7 @@ std::optional<uint32_t> HexDigit(char c) {
   return std::nullopt;
 }
 
-// Of n digits at the start of `text`.
+// The value of n hexadecimal digits at the beginning of `text`.
 std::optional<uint32_t> HexNumber(std::string_view text, size_t n) {
   if (text.size() < n) return std::nullopt;
   uint32_t number = 0;
@@ -45,7 +45,7 @@ Result<std::string> Unescape(std::string_view text) {
     if (const size_t known = kLetters.find(letter); known != std::string_view::npos) {
       out += kMeant[known];
     } else if (letter == '\n') {
-      // A line that goes on.
+      // A line continuation.
     } else if (letter >= '0' && letter <= '7') {
       uint32_t code = 0;
       const size_t end = std::min(i + 3, text.size());
@@ -60,7 +60,7 @@ Result<std::string> Unescape(std::string_view text) {
                      std::to_string(n) + " hexadecimal digits of a character"};
       }
       i += n;
-      // Python would keep lone surrogates; they cannot be written as UTF-8.
+      // Python would keep a lone surrogate, but UTF-8 cannot encode it.
       if (IsSurrogate(*code)) return Error{"an escape of a surrogate, which is no character"};
       AppendUtf8(out, *code);
     } else if (letter == 'N') {

@@ -7,8 +7,8 @@
 
 namespace winnow::jinja {
 
-// Backslash escapes of a Python string literal; unknown ones stay as they are. Errors: digits that
-// are missing, a code point that does not exist, \N{...}, whose names are not known here.
+// Decodes the backslash escapes of a Python string literal; unknown ones stay as they are. Errors:
+// missing digits, an invalid code point, \N{...} (character names are not supported).
 Result<std::string> Unescape(std::string_view text);
 
 }  // namespace winnow::jinja

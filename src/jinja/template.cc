@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxJsonLevels = 200;
 
-// A client's JSON as values of a template.
+// Converts a client's JSON to values.
 class Converter {
  public:
   Converter(Interpreter& interpreter, Heap& heap, const IsTrusted& trusted)

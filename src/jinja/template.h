@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-// Jinja, as far as chat templates use it: what Python's jinja2 renders in a sandbox with the
+// Jinja as chat templates use it: renders what Python's jinja2 renders in a sandbox with the
 // settings of Hugging Face transformers. (docs/decisions/0014-jinja.md)
 namespace winnow::jinja {
 
@@ -21,13 +21,13 @@ struct Ast;
 
 struct Limits {
   size_t max_source_bytes = size_t{1} << 20;
-  int64_t max_steps = 20'000'000;  // expressions and statements, list elements gone through
+  int64_t max_steps = 20'000'000;  // expressions, statements, list elements visited
   size_t max_output_bytes = size_t{64} << 20;
-  size_t max_work_bytes = size_t{1} << 30;  // of all texts and lists made on the way, in sum
-  int max_depth = 500;                      // of expressions and macros within each other
+  size_t max_work_bytes = size_t{1} << 30;  // sum of all texts and lists made while rendering
+  int max_depth = 500;                      // of nested expressions and macros
 };
 
-// A stretch of what was rendered. Trusted: every byte is the template's own or of a trusted string.
+// A stretch of output. Trusted: every byte is from the template or from a trusted string.
 struct Segment {
   std::string text;
   bool trusted = false;
@@ -35,30 +35,30 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// Whether a string of the context may become part of a control token. `path` leads to it, list
-// elements are "": {"messages", "", "role"}. Keys of objects and numbers never may.
+// Whether a string of the context may become part of a control token. `path` leads to it; list
+// elements are "": {"messages", "", "role"}. Keys of objects and numbers are never trusted.
 using IsTrusted =
     std::function<bool(std::span<const std::string_view> path, std::string_view value)>;
 
 struct RenderOptions {
-  IsTrusted trusted = nullptr;  // none: nothing of the context is trusted
-  int64_t unix_time = 0;        // seconds, what strftime_now shows
+  IsTrusted trusted = nullptr;  // null: nothing in the context is trusted
+  int64_t unix_time = 0;        // for strftime_now, in seconds
   int64_t utc_offset_seconds = 0;
   Limits limits = {};
 };
 
-// A template that was parsed. A small value; immutable and thread-safe.
+// A parsed template. Cheap to copy, immutable and thread-safe.
 class Template {
  public:
-  // Errors: not a template ("line 3: ..."), more bytes than allowed.
+  // Errors: invalid syntax ("line 3: ..."), a source above the size limit.
   static Result<Template> Parse(std::string_view source, const Limits& limits = {});
 
-  // `context` is an object, whose members are the variables. Errors: what the template refuses by
-  // raise_exception, in its words; what Python would refuse, with its line; a limit.
+  // `context` is an object whose members are the variables. Errors: the message of raise_exception,
+  // errors that Python would raise, with their line, or a limit.
   Result<std::vector<Segment>> Render(const nlohmann::ordered_json& context,
                                       const RenderOptions& options) const;
 
-  // Whether a variable of this name is read anywhere.
+  // Whether the template reads a variable of this name anywhere.
   bool Reads(std::string_view name) const { return names_->contains(name); }
 
  private:

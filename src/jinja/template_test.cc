@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// What Python's jinja2 also does is compared with it in tests/jinja; here is what it does not know:
-// trust, limits, errors.
+// tests/jinja compares with Python's jinja2. These tests cover what jinja2 lacks: trust, limits,
+// errors.
 namespace winnow::jinja {
 namespace {
 
@@ -32,7 +32,7 @@ std::string Render(const std::string& source, const Json& context = Json::object
   return text;
 }
 
-// What is not trusted is in brackets.
+// Renders with untrusted stretches in brackets.
 std::string Marked(const std::string& source, const Json& context) {
   const auto segments = RenderSegments(source, context);
   if (!segments) return "error: " + segments.error().message;
@@ -75,7 +75,7 @@ TEST(Trust, SurvivesEveryOperation) {
 }
 
 TEST(Trust, WhatIsTypedNeverLiesInATrustedSegment) {
-  // Control tokens may be put together of pieces; the pieces stay what they are.
+  // Control tokens can be assembled from pieces, which stay untrusted.
   const Json context = {
       {"a", "<|im"}, {"b", "_end|>"}, {"c", "<|im-end|>"}, {"d", Json::array({kTyped})}};
   for (const char* source :

@@ -3,7 +3,7 @@
 
 #include "jinja/interpreter.h"
 
-// What stands behind `is`.
+// The tests that can follow `is`.
 namespace winnow::jinja {
 namespace {
 

@@ -8,8 +8,8 @@
 
 namespace winnow::jinja {
 
-// Bytes (UTF-8, but any are taken) that remember who wrote them: the template, or somebody else.
-// Whatever is cut out of a text or joined to it keeps what it was, byte for byte.
+// Bytes, usually UTF-8, that keep track of their origin: the template (trusted) or others. Slicing
+// and joining preserve the origin of every byte.
 class Text {
  public:
   Text() = default;
@@ -21,18 +21,18 @@ class Text {
   bool empty() const { return bytes_.empty(); }
   bool is_ascii() const { return ascii_; }
 
-  // Trusted in every byte; so is an empty text.
+  // Whether every byte is trusted; true for an empty text.
   bool trusted() const { return runs_.empty() || (runs_.size() == 1 && runs_[0].trusted); }
   bool TrustedAt(size_t byte) const;
 
   void Append(std::string_view bytes, bool trusted);
   void Append(const Text& text) { AppendSlice(text, 0, text.size()); }
-  // Bytes [begin, end) of another text.
+  // Appends bytes [begin, end) of another text.
   void AppendSlice(const Text& text, size_t begin, size_t end);
   Text Slice(size_t begin, size_t end) const;
   void Clear();
 
-  // Bytes [begin, end) and whether they are trusted, in order; neighbours differ.
+  // Runs of bytes with the same trust, in order; neighbors differ.
   struct Run {
     size_t begin = 0;
     bool trusted = false;
@@ -40,11 +40,11 @@ class Text {
   const std::vector<Run>& runs() const { return runs_; }
 
  private:
-  // The run that holds this byte.
+  // The run that contains this byte.
   size_t RunIndex(size_t byte) const;
 
   std::string bytes_;
-  std::vector<Run> runs_;  // each ends where the next begins
+  std::vector<Run> runs_;  // each ends where the next one begins
   bool ascii_ = true;
 };
 

@@ -18,7 +18,7 @@ bool InSet(std::string_view text, size_t at, Character c, std::optional<std::str
   return false;
 }
 
-// Appends a character in another case. Sharp s and the like become two letters.
+// Appends a character in another case. Sharp s becomes two letters.
 void AppendMapped(const Text& text, size_t at, Character c, uint32_t mapped, bool upper,
                   Text* out) {
   const bool trusted = text.TrustedAt(at);
@@ -94,7 +94,7 @@ Text Titled(const Text& text) {
 Text Replaced(Interpreter& in, const Text& text, const Text& old, const Text& by, int64_t count) {
   Text out;
   size_t at = 0;
-  if (old.empty()) {  // before every character, and at the end
+  if (old.empty()) {  // before every character and at the end
     for (; count != 0 && at <= text.size(); --count) {
       if (!in.Charge(by.size() + 1)) return out;
       out.Append(by);

@@ -18,7 +18,7 @@ bool In(const std::array<Interval, kSize>& sorted, uint32_t code) {
   return after != sorted.begin() && code <= (after - 1)->last;
 }
 
-// Categories C* and Z* (Unicode 15), but the space; unassigned characters are left out.
+// Categories C* and Z* (Unicode 15), except the space. Unassigned characters are not included.
 constexpr std::array<Interval, 20> kNotPrintable = {{
     {0x0, 0x1f},      {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},   {0x61c, 0x61c},
     {0x6dd, 0x6dd},   {0x70f, 0x70f},   {0x890, 0x891},   {0x8e2, 0x8e2},   {0x1680, 0x1680},
@@ -26,7 +26,7 @@ constexpr std::array<Interval, 20> kNotPrintable = {{
     {0xd800, 0xf8ff}, {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0x10ffff},
 }};
 
-// Punctuation, symbols and spaces beyond ASCII, in large steps.
+// Punctuation, symbols and spaces beyond ASCII, in coarse intervals.
 constexpr std::array<Interval, 12> kNotAlpha = {{
     {0x80, 0xa9},
     {0xab, 0xb4},
@@ -44,7 +44,7 @@ constexpr std::array<Interval, 12> kNotAlpha = {{
 
 bool IsEven(uint32_t code) { return (code & 1) == 0; }
 
-// Blocks where capital and small letters take turns; the capital is even or odd.
+// Blocks in which upper-case and lower-case letters alternate; the upper-case code is even or odd.
 bool CapitalIsEven(uint32_t c) {
   return (c >= 0x100 && c <= 0x137 && c != 0x130 && c != 0x131) || (c >= 0x14a && c <= 0x177) ||
          (c >= 0x1e00 && c <= 0x1e95) || (c >= 0x1ea0 && c <= 0x1eff) ||

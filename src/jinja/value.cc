@@ -24,7 +24,7 @@ bool Value::Is(const Value& other) const {
   if (is_none()) return true;
   if (is_undefined()) return undefined().why == other.undefined().why;
   if (const bool* b = boolean()) return *b == *other.boolean();
-  // CPython shares small integers and constants; equal numbers and texts count as the same here.
+  // CPython shares small integers and constants; here equal numbers and texts are the same.
   if (const int64_t* i = integer()) return *i == *other.integer();
   if (const double* r = real()) return *r == *other.real();
   if (const Text* t = text()) return t->view() == other.text()->view();

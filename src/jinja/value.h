@@ -12,21 +12,21 @@
 
 #include "jinja/text.h"
 
-// What expressions are worth: Python's values, as far as templates know them.
+// Values of expressions: the Python values that templates use.
 namespace winnow::jinja {
 
 struct Sequence;
 struct Dict;
 class Object;
 
-// Nothing, and why: shown when something is done with it that needs more than nothing.
+// An undefined value, and the error message for using it.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 struct None {};
 using TextPtr = std::shared_ptr<const Text>;
 
-// Containers and objects belong to the Heap of a rendering; values point to them, as in Python.
+// The Heap of a rendering owns containers and objects; values point to them, as in Python.
 class Value {
  public:
   Value() = default;  // None
@@ -54,7 +54,7 @@ class Value {
   Dict* dict() const { return Pointer<Dict>(); }
   Object* object() const { return Pointer<Object>(); }
 
-  // A whole number: integers, and true and false, which are 1 and 0.
+  // An integer; true and false count as 1 and 0.
   std::optional<int64_t> whole() const;
   // Any number as a double.
   std::optional<double> number() const;
@@ -76,17 +76,17 @@ enum class SequenceKind {
   kTuple,
   kRange,
   kView,       // keys(), values() or items() of a dict
-  kGenerator,  // what map, select and others give: it can be gone through once
+  kGenerator,  // from map, select and others: can be iterated once
 };
 
 struct Sequence {
   SequenceKind kind = SequenceKind::kList;
   std::vector<Value> items;
   std::string name;       // a view's: "dict_keys"; a range's arguments: "0, 3"
-  bool consumed = false;  // a generator that was gone through
+  bool consumed = false;  // a generator that was iterated
 };
 
-// In the order in which keys came in.
+// Entries in the order of insertion.
 struct Dict {
   struct Entry {
     Value key;
@@ -101,7 +101,7 @@ struct Dict {
 
  private:
   friend class Heap;
-  // Of keys that are text, once there are many. The views lie in the entries' texts.
+  // Index of text keys, once there are many. The views point into the entries' texts.
   mutable std::unordered_map<std::string_view, size_t> index_;
   mutable size_t n_indexed_ = 0;
 };
@@ -113,7 +113,7 @@ struct Arguments {
 
 class Interpreter;
 
-// Namespaces, macros, loops, functions, methods bound to what they are called on.
+// Namespaces, macros, loops, functions, and methods bound to their object.
 class Object {
  public:
   virtual ~Object() = default;
@@ -121,11 +121,11 @@ class Object {
   virtual std::string Shown() const = 0;
   virtual bool callable() const { return false; }
   virtual Value Call(Interpreter& interpreter, const Arguments& arguments);
-  // An undefined value where there is none of that name.
+  // Undefined if there is no such attribute.
   virtual Value Attribute(Interpreter& interpreter, std::string_view name);
 };
 
-// Owns what values point to.
+// Owns the containers and objects that values point to.
 class Heap {
  public:
   Sequence* NewSequence(SequenceKind kind) {
