@@ -1,4 +1,4 @@
-"""Both engines: Python's jinja2 in its sandbox, set up as Hugging Face transformers does, and ours."""
+"""Both engines: Python's jinja2 in its sandbox, with the settings of Hugging Face transformers, and winnow's."""
 
 import datetime
 import functools
@@ -12,14 +12,14 @@ import jinja2.ext
 import jinja2.sandbox
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
-warnings.filterwarnings("ignore", category=SyntaxWarning)  # Python's compiler about `5[0]`
+warnings.filterwarnings("ignore", category=SyntaxWarning)  # from Python's compiler, for `5[0]`
 
 RENDER = os.environ.get("WINNOW_JINJA_RENDER", "build/release/tests/winnow_jinja_render")
 TIME = 1_760_000_000  # 2025-10-09 08:53:20 UTC
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}: transformers tracks what an assistant wrote; the text is the same."""
+    """{% generation %}: transformers tracks the text of the assistant with it; the output is the same."""
 
     tags = {"generation"}
 
@@ -61,17 +61,17 @@ def compiled(template, mutable):
 
 
 def python_render(template, context, mutable=False):
-    """("text", text), ("refused", message) or ("error", message)."""
+    """Returns ("text", text), ("refused", message) or ("error", message)."""
     try:
         return "text", compiled(template, mutable).render(**context)
     except Refused as error:
         return "refused", str(error)
-    except Exception as error:  # whatever Python does not like
+    except Exception as error:  # any error that Python raises
         return "error", f"{type(error).__name__}: {error}"
 
 
 class Engine:
-    """The program of ours, one request after the other."""
+    """winnow_jinja_render, one request after another."""
 
     def __enter__(self):
         self.process = subprocess.Popen([RENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

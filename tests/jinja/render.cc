@@ -1,8 +1,8 @@
-// winnow_jinja_render: renders templates for tests. Reads JSON objects from standard input, one a
+// winnow_jinja_render: renders templates for tests. Reads JSON objects from standard input, one per
 // line:
 //   {"template": "...", "context": {...}, "time": 0}
 // and writes one object for each: {"text": "...", "trusted": "..."} or {"error": "..."}. `trusted`
-// has, of the text, only what may become control tokens.
+// is the part of the text that may become control tokens.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

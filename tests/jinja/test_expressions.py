@@ -1,4 +1,4 @@
-"""Expressions and statements, each rendered by Python's jinja2 and by ours."""
+"""Expressions and statements, each rendered by Python's jinja2 and by winnow."""
 
 import pathlib
 import unittest

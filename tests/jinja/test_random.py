@@ -1,4 +1,4 @@
-"""Random templates, rendered by Python's jinja2 and by ours. WINNOW_JINJA_SEED and WINNOW_JINJA_CASES choose others."""
+"""Random templates, rendered by Python's jinja2 and by winnow. WINNOW_JINJA_SEED and WINNOW_JINJA_CASES set the seed and the number."""
 
 import os
 import random
@@ -111,7 +111,7 @@ class Generator:
             return self.tag("filter " + self.pick(["upper", "trim", "replace('a', 'b')", "indent(2)"])) + body + self.tag("endfilter")
         if r < 0.97:
             return self.tag("with x = " + self.expression(2)) + body + self.tag("endwith")
-        # Without variables: jinja2 looks them up elsewhere in there when they are set later in the template.
+        # Without variables: in these blocks, jinja2 resolves variables that are set later in the template differently.
         return "{% raw %}{{ x }}{% endraw %}" + self.tag("generation") + self.text() + "{{ 1 }}" + self.tag("endgeneration")
 
     def body(self, depth):
@@ -133,7 +133,7 @@ class Generator:
                 "users": [{"k": 2, "role": "a"}, {"k": 1}], "nested": self.value(3), "empty": "", "x": self.value(2)}
 
 
-# Python shows an address there, orders by identity, or counts further than 64 bits; none of it matters to a prompt.
+# Python prints an address, orders by identity, or exceeds 64 bits. None of it matters for prompts.
 UNEQUAL = ("<generator object", "<built-in method", "<Macro", " at 0x", "<map object", "_reverseiterator", "<bound method")
 
 
@@ -148,14 +148,14 @@ class Random(unittest.TestCase):
                 if expected[0] == "text" and any(mark in expected[1] for mark in UNEQUAL):
                     continue
                 found = engine.render(template, context)
-                # Python folds slices of literals and -(2.0) ** x, and takes x[] for x[()].
+                # Python folds slices of literals and -(2.0) ** x, and reads x[] as x[()].
                 if found[0] == "error" and any(words in found[1] for words in
                                                ("64 bits", "has no slices", "expected an index", "a negative number")):
                     continue
                 outcomes[expected[0]] += 1
                 if found[0] != expected[0] or (expected[0] == "text" and found != expected):
                     self.fail(f"seed {SEED}/{number}\n{template!r}\n{context!r}\nexpected {expected!r}\nfound    {found!r}")
-        # A generator whose templates all fail tests little.
+        # If all generated templates fail, the test checks little.
         self.assertGreater(outcomes["text"], CASES // 5, outcomes)
 
 

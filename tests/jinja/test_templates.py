@@ -1,7 +1,7 @@
-"""Chat templates in the style of the common model families, rendered by Python's jinja2 and by ours.
+"""Chat templates in the style of the common model families, rendered by Python's jinja2 and by winnow.
 
-The templates of llama.cpp's source package (PyPI's llama-cpp-python) and of GGUF files beside the repository are tried too,
-where they are: LLAMA_TEMPLATES names the folder with the *.jinja files.
+Also tries the templates of llama.cpp's source package (PyPI's llama-cpp-python) and of GGUF files beside the repository, if
+present: LLAMA_TEMPLATES names the folder with the *.jinja files.
 """
 
 import os
@@ -18,7 +18,7 @@ LLAMA = os.environ.get("LLAMA_TEMPLATES", "")
 
 
 def template_in(path):
-    """tokenizer.chat_template of a GGUF file, or None; reads strings and skips the rest by type."""
+    """Returns tokenizer.chat_template of a GGUF file, or None. Reads strings and skips other values by type."""
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
     with open(path, "rb") as file:
         def number(form):
@@ -66,7 +66,7 @@ class Templates(unittest.TestCase):
         self.assertGreaterEqual(len(paths), 16)
         with Engine() as engine:
             for path in paths:
-                # A template that renders nothing at all tests nothing.
+                # A template that always renders nothing would test nothing.
                 self.assertGreater(self.check(engine, path.name, path.read_text(encoding="utf-8")), 20, path.name)
 
     def test_model_files(self):
@@ -86,7 +86,7 @@ class Templates(unittest.TestCase):
     def test_templates_of_llama_cpp(self):
         with Engine() as engine:
             for path in sorted(pathlib.Path(LLAMA).glob("*.jinja")):
-                # Markup: Python escapes what is joined to a text that is `safe`; here it stays what it is.
+                # Markup: Python escapes text that is joined to a `safe` text; winnow does not.
                 if "functionary-medium-v3.1" not in path.name:
                     self.check(engine, path.name, path.read_text(encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""A headless Chromium on the page of a server, for tests of the page and page_screenshots. Needs chromium, chromium-driver and selenium
+"""A headless Chromium on the page of a server, for the tests of the page and page_screenshots. Needs chromium, chromium-driver and selenium
 (`tools/install_deps.sh --ci` brings them)."""
 
 import base64
@@ -10,7 +10,7 @@ import time
 
 
 def missing():
-    """Why there is no browser; empty: there is one."""
+    """Why no browser can be started; empty: one can."""
     if not importlib.util.find_spec("selenium"):
         return "Python's selenium is not installed (tests/server/venv.sh)"
     for program in ("chromium", "chromedriver"):
@@ -20,7 +20,7 @@ def missing():
 
 
 class Browser:
-    """One window. Waiting is by conditions in the page, never by time alone."""
+    """One window. It waits for conditions in the page, never for a fixed time."""
 
     def __init__(self, profile):
         from selenium import webdriver
@@ -31,7 +31,7 @@ class Browser:
                      "--font-render-hinting=none", f"--user-data-dir={profile}"):
             options.add_argument(flag)
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            options.add_argument("--no-sandbox")  # Chromium refuses root with it
+            options.add_argument("--no-sandbox")  # Chromium refuses to run as root with it
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
@@ -52,7 +52,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition, timeout=120):
-        """Until the JavaScript expression is true; its value."""
+        """Waits until the JavaScript expression is true and returns its value."""
         end = time.monotonic() + timeout
         while True:
             value = self.js(f"return {condition}")
@@ -74,7 +74,7 @@ class Browser:
         self.find(selector).click()
 
     def fill(self, selector, value):
-        """Sets a field as a paste would: keys would take minutes for long texts, and know no lone surrogates."""
+        """Sets a field as pasting does. Typing would take minutes for long texts and cannot enter lone surrogates."""
         self.js("const f = document.querySelector(arguments[0]); f.value = arguments[1];"
                 "f.dispatchEvent(new Event('input', { bubbles: true }));", selector, value)
 
@@ -86,19 +86,19 @@ class Browser:
                 "f.dispatchEvent(new Event('change', { bubbles: true }));", selector, value)
 
     def tab(self, name):
-        """Chat or picture, on small screens."""
+        """Opens the chat or the picture, which are tabs on small screens."""
         if self.js("return innerWidth < 600"):
             self.click(f"#tab-{name}")
 
     def console(self):
-        """Errors of the console so far, which are then forgotten."""
+        """Returns the errors of the console since the last call."""
         return [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
 
     def screenshot(self, path):
         data = self.cdp("Page.captureScreenshot", format="png")["data"]
         pathlib.Path(path).write_bytes(base64.b64decode(data))
 
-    # What tests and pictures do with the page.
+    # Actions on the page, for tests and screenshots.
 
     def ready(self):
         self.wait("!document.querySelector('#example').disabled")

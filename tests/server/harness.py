@@ -1,4 +1,4 @@
-"""What the tests of the server share: a running server, and clients without any library."""
+"""Shared by the tests of the server: a running server, and clients that need no library."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ WINNOW = os.environ["WINNOW"]
 SANITIZED = bool(os.environ.get("WINNOW_SANITIZE"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Clients from PyPI that venv.sh has installed, for this process and those it starts.
+# Clients from PyPI that venv.sh installs, for this process and its children.
 CLIENTS = ROOT / f"build/clients-venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 if CLIENTS.is_dir() and (ROOT / "build/clients-venv/complete").exists():
     site.addsitedir(str(CLIENTS))
@@ -81,7 +81,7 @@ class Server:
         return self.process.returncode
 
     def request(self, method, path, body=None, headers=None, timeout=120):
-        """(status, headers, bytes)."""
+        """Returns (status, headers, bytes)."""
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method,
                                          headers={"Content-Type": "application/json", **(headers or {})})
@@ -101,7 +101,7 @@ class Server:
         return status, json.loads(answer)
 
     def stream(self, path, body, **more):
-        """The events' data; "[DONE]" stays a text."""
+        """Returns the events' parsed data; "[DONE]" stays text."""
         status, headers, answer = self.request("POST", path, {**body, "stream": True}, **more)
         assert status == 200, answer
         assert headers["Content-Type"] == "text/event-stream", headers
@@ -119,7 +119,7 @@ class Server:
 
 
 def read_all(client):
-    """Bytes until the server closes."""
+    """Reads until the server closes."""
     parts = []
     while True:
         try:
@@ -133,7 +133,7 @@ def read_all(client):
 
 
 def read_answer(client):
-    """(status, headers, body) of one answer with a length, from a socket."""
+    """Reads one response with Content-Length from a socket: (status, headers, body)."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = client.recv(65536)
@@ -150,7 +150,7 @@ def read_answer(client):
 
 
 class ServerTest(unittest.TestCase):
-    """Each class starts one server, on the model inside."""
+    """Each class starts one server, with the bundled model."""
 
     flags = ()
 

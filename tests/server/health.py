@@ -1,4 +1,4 @@
-"""How long others wait for /health while a server is busy."""
+"""Measures how long /health takes while a server is busy."""
 
 import contextlib
 import multiprocessing
@@ -8,10 +8,10 @@ import time
 
 from harness import SANITIZED, read_answer
 
-# What is asserted; docs/server.md says what was measured. A machine that is shared, and sanitizers, take longer.
-MAX_S = 2.0 if SANITIZED else 0.1  # at the 99th percentile, where the test has the machine for itself
-MAX_ONCE_S = 10 * MAX_S            # one look, or the percentile of few: the machine may be busy
-MIN_LOOKS = 200                    # that make a percentile
+# Asserted limits; docs/server.md has measurements. Shared machines and sanitizers take longer.
+MAX_S = 2.0 if SANITIZED else 0.1  # 99th percentile, if nothing else uses the machine
+MAX_ONCE_S = 10 * MAX_S            # one request, or the percentile of few: the machine may be busy
+MIN_LOOKS = 200                    # from here on a percentile is meaningful
 
 
 def percentile(times, share):
@@ -28,8 +28,8 @@ def is_in_time(times, factor=1):
 
 
 class Watch:
-    """Asks every so often, on a connection of its own or a new one each time, from start() to stop(). A process: no lock is
-    shared with those who keep the server busy."""
+    """Requests /health every `every_s` seconds from start() to stop(), on one connection or a new one each time. Runs in its own
+    process, so that it shares no lock with the clients that keep the server busy."""
 
     def __init__(self, port, every_s=0.01, new_connections=False):
         self.port, self.every_s, self.new_connections = port, every_s, new_connections
@@ -43,7 +43,7 @@ class Watch:
         return self
 
     def stop(self):
-        """Nothing, or what was wrong with an answer."""
+        """Returns None, or what was wrong with a response."""
         self._stop.set()
         self.times, problem = self._results.get(timeout=60)
         self._process.join()
@@ -51,7 +51,7 @@ class Watch:
 
     def _run(self):
         with contextlib.suppress(OSError):
-            os.nice(-5)  # so that what is measured is the server, where that is allowed
+            os.nice(-5)  # if allowed, so that the server is measured and not this process
         times, problem, client = [], None, None
         try:
             while not times or not self._stop.is_set():

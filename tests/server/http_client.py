@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client on asyncio, for tests that ask much at once and misbehave on purpose."""
+"""A small HTTP/1.1 client on asyncio, for tests that send many requests at once and misbehave on purpose."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ class Answer:
 
     @property
     def events(self):
-        """Data of a stream's events, without [DONE]."""
+        """The data of a stream's events, without [DONE]."""
         data = [event[len("data: "):] for event in self.body.decode().split("\n\n") if event.startswith("data: ")]
         return [json.loads(one) for one in data if one != "[DONE]"]
 
@@ -30,7 +30,7 @@ def request_bytes(method, path, body=None, headers=()):
 
 
 class Client:
-    """One connection, made anew where it was closed."""
+    """One connection, reopened if it was closed."""
 
     def __init__(self, port):
         self.port = port

@@ -1,4 +1,4 @@
-"""The page of a running server in a browser: what the tests of the page share."""
+"""Shared by the tests of the page: a running server and its page in a browser."""
 
 import tempfile
 import time
@@ -26,7 +26,7 @@ class PageTest(ServerTest):
         self.browser.open(self.server.url + "/", width, height, **more)
 
     def assert_sound(self):
-        """No overflow, no error of the console, no other host, nothing that the text of a document could have added."""
+        """No overflow, no console errors, no requests to other hosts, no elements injected by a document."""
         browser = self.browser
         self.assertLessEqual(*browser.js("return [document.documentElement.scrollWidth, innerWidth]"))
         self.assertEqual(browser.console(), [])

@@ -1,4 +1,4 @@
-"""Makes the pictures of the page in docs/pictures. What test_page needs, and fonts as on a desktop, on Debian:
+"""Makes the pictures of the page in docs/pictures. Needs what test_page needs, and desktop fonts. On Debian:
 
     apt-get install chromium chromium-driver fonts-inter-variable fonts-noto-core fonts-noto-color-emoji pngquant && tests/server/venv.sh
     WINNOW=build/release/winnow python3 tests/server/page_screenshots.py [FOLDER]
@@ -33,7 +33,7 @@ def main():
             rest()
             file = folder / f"page-{name}.png"
             browser.screenshot(file)
-            if shutil.which("pngquant"):  # a third of the bytes
+            if shutil.which("pngquant"):  # reduces the size to a third
                 subprocess.run(["pngquant", "--quality=85-99", "--speed=1", "--strip", "--force", "--output", file, file], check=True)
 
         try:
@@ -46,7 +46,7 @@ def main():
                         browser.ask(question)
                     if scheme == "light" and size == "desktop":
                         shot("desktop-light")
-                    # A smaller budget: the text is read and the last question asked again.
+                    # A smaller budget: the page reads the text again and repeats the last question.
                     browser.slide(5)
                     browser.wait("document.querySelector('.answer.kept:last-child h3') && "
                                  "[...document.querySelectorAll('.answer.kept h3')].at(-1).textContent.startsWith('10')")

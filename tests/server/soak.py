@@ -1,7 +1,7 @@
-"""Thousands of requests of all kinds, many at once: each well-formed one is answered as it is alone, whatever its
-neighbours do (cancel, disconnect, send nonsense), and at the end the server holds no bytes and has nothing to report.
-Every other round runs under a --memory-limit for a few sequences: requests wait for bytes or get 429 and come again, and
-idle sessions go to their files and return. Builds with grammars are also asked for answers of a given form.
+"""Sends thousands of requests of all kinds, many at once. Each well-formed request must get the same answer as alone,
+whatever others do (cancel, disconnect, send nonsense). At the end the server must hold no bytes and have no errors in its log.
+Every other round runs under a --memory-limit for a few sequences: requests wait for memory, or get 429 and are repeated, and
+idle sessions go to their files and return. In builds with grammars, some requests ask for answers of a given form.
 
     soak.py WINNOW MODEL [--requests N] [--seconds S] [--seed N] [--clients N]
 """
@@ -26,18 +26,18 @@ from soak_requests import (MARKER, TEMPLATE, Failure, expect, kv_choices, make_b
 from soak_state import bytes_left, metrics, n_idle, resident_mib
 
 REPORTS = re.compile(r"Sanitizer|runtime error:|WINNOW_CHECK|check failed", re.IGNORECASE)
-MAX_S = 300          # of one of the kinds below
-MAX_WAITING = 3      # of a round under a limit
-MAX_SHARED = 5       # times what /health may take where others have the cores: clients, in CI other tests
-MAX_OTHER_MIB = 32   # what the process may grow by beside what --memory-limit counts: requests, answers, the allocator
+MAX_S = 300          # of the requests of one kind
+MAX_WAITING = 3      # --max-waiting of rounds under a limit
+MAX_SHARED = 5       # factor on the limits of /health, because clients and, in CI, other tests use the cores
+MAX_OTHER_MIB = 32   # growth of the process beyond what --memory-limit counts: requests, answers, the allocator
 
 
 class Soak:
     def __init__(self, port, seed, expected, asked, cases, limited):
         self.port = port
         self.rng = random.Random(seed)
-        self.expected = expected  # [(path, body, what is said)]
-        self.asked = asked        # [(session, question, what is said)]
+        self.expected = expected  # [(path, body, answer)]
+        self.asked = asked        # [(session, question, answer)]
         self.cases = cases        # of soak_prefixes
         self.slots = asyncio.Queue()
         for slot in range(N_PARALLEL):
@@ -84,7 +84,7 @@ class Soak:
             if self.counts["cancel"] % 2 == 0:
                 await asyncio.sleep(self.rng.random() * 0.02)
             else:
-                with contextlib.suppress(TimeoutError):  # it may have been answered to its end
+                with contextlib.suppress(TimeoutError):  # the answer may be complete already
                     if not await asyncio.wait_for(client.reader.read(300), 0.5):
                         break
         await client.close(abort=self.rng.random() < 0.5)
@@ -109,7 +109,7 @@ class Soak:
             wrong = json.dumps({**body, "kv_method": "nonsense"}).encode()
         elif kind == 3:
             wrong = b"[" * self.rng.choice([1, 99, 101, 100000])
-        else:  # it may still be right
+        else:  # may still be valid
             wrong = bytearray(whole)
             for _ in range(self.rng.randrange(1, 4)):
                 wrong[self.rng.randrange(len(wrong))] = self.rng.randrange(256)
@@ -132,7 +132,7 @@ class Soak:
         else:
             done = await self.ask(client, f"/v1/sessions/{name}/fork", {"id": f"{name}r"})
             expect(done.status == 200, "fork", done.status, done.body)
-        if self.rng.random() < 0.2:  # somebody asks and goes away
+        if self.rng.random() < 0.2:  # another client asks and disconnects
             other = Client(self.port)
             await other.send(request_bytes("POST", "/v1/chat/completions", {**question, "session": name, "stream": True, "max_tokens": 40}))
             await other.close(abort=True)
@@ -253,7 +253,7 @@ class Soak:
         await keep_all(self, client)
         for case in self.cases:
             await self.prefix(client, case)
-        await client.close()  # the server may, of one that asks nothing for long
+        await client.close()  # the server may have closed it after a long idle time
         await asyncio.gather(*(self.run_client() for _ in range(clients)))
         if not self.failures:
             await drop_all(self, client, lambda: n_idle(client))
@@ -291,7 +291,7 @@ N_PARALLEL = 6
 
 
 def run_round(model, limit, requests, seconds, clients, seed, known, times):
-    """One server, from its start to its end; gives what was counted. `times`: those of /health are added."""
+    """Runs one server from start to end and returns the counts. Appends the times of /health to `times`."""
     import health
     from harness import SANITIZED, Server
     with tempfile.TemporaryDirectory(prefix="winnow-soak-") as folder:
@@ -304,7 +304,7 @@ def run_round(model, limit, requests, seconds, clients, seed, known, times):
             asyncio.run(work.run(requests, seconds, clients))
             grown = resident_mib(server.process.pid, "VmHWM") - before
             left = asyncio.run(bytes_left(server.port))
-        except (OSError, EOFError, AttributeError) as problem:  # it ended: its own words say why
+        except (OSError, EOFError, AttributeError) as problem:  # the server ended: its log, below, says why
             work.failures.append(repr(problem))
         finally:
             problem = looks.stop()
@@ -320,7 +320,7 @@ def run_round(model, limit, requests, seconds, clients, seed, known, times):
             raise Failure("\n".join(work.failures))
         expect(not REPORTS.search(server.log), server.log[-6000:])
         expect(not any(left.values()), left)
-        if limit and not SANITIZED:  # which keep what was freed
+        if limit and not SANITIZED:  # sanitizers keep freed memory
             expect(grown < limit / (1 << 20) + MAX_OTHER_MIB, f"{grown:.0f} MiB more resident, with --memory-limit {limit}")
         return work.counts
 
@@ -331,7 +331,7 @@ def flags_for(model):
 
 @contextlib.contextmanager
 def model_with_marker(model):
-    """A file of the model, which begins calls with a token."""
+    """A copy of the model in which a control token is spelled as the marker that begins a call."""
     data, begin = pathlib.Path(model).read_bytes(), b"<|im_start|>"
     expect(begin in data and len(begin) == len(MARKER), f"{model} has no <|im_start|> to spell {MARKER}")
     with tempfile.NamedTemporaryFile(prefix="winnow-soak-", suffix=".gguf") as file:
@@ -341,7 +341,7 @@ def model_with_marker(model):
 
 
 def soak(model, *args, **more):
-    """Runs it all, in rounds; raises Failure. Gives the number of requests that ran."""
+    """Runs all rounds and returns the number of requests. Raises Failure."""
     with model_with_marker(model) as file:
         return run_rounds(file, *args, **more)
 

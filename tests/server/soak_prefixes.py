@@ -1,8 +1,8 @@
-"""Prompts of soak.py that begin as a text that the server has: in memory, in a file, or at the end of an earlier answer.
+"""Prompts of soak.py whose beginning the server has already: in memory, in a file, or at the end of an earlier answer.
 
-A case is a text that is kept, and two turns. The first prompt is the text and a question; the second is the first, its
-answer and another question, as a client sends a conversation. Without a method a turn says the same wherever it goes on
-from. What an evicting method keeps depends on that, so its answers are known by the number of tokens that were found."""
+A case is a stored text and two turns. The first prompt is the text and a question; the second is the first, its answer and
+another question, as a client sends a conversation. Without a method, the answer does not depend on how much of the prompt was
+reused. What an evicting method keeps does depend on it, so its expected answers are stored by the number of reused tokens."""
 
 import collections
 
@@ -10,14 +10,14 @@ from http_client import Client, request_bytes
 from soak_requests import expect, make_text
 
 TURN = {"temperature": 0, "ignore_eos": True, "return_tokens": True, "cache_prompt": True, "reuse_across_questions": True}
-MIN_TEXT = 96  # tokens: a file is read for 64 and more
+MIN_TEXT = 96  # tokens; a file is only read for 64 or more
 
 
 class Case:
     def __init__(self, rng, name, kv, in_file, text, questions):
         self.name, self.kv, self.in_file, self.text, self.questions = name, kv, in_file, text, questions
         self.n_predict = rng.choice([3, 8, 20])
-        self.right = collections.defaultdict(set)  # by (prompt, tokens found; None: any number): (how they were found, text)
+        self.right = collections.defaultdict(set)  # by (prompt, reused tokens; None: any number): (kind of reuse, text)
 
     @property
     def has_method(self):
@@ -42,7 +42,7 @@ class Case:
         return answer
 
     def check(self, body, answer):
-        """Gives how many tokens were found."""
+        """Checks the answer and returns the number of reused tokens."""
         expect(answer.status == 200, body, answer.status, answer.body)
         found, how = answer.json["timings"]["cache_n"], answer.json["kv"]["prefix"]
         expect(self.has_method or how == ("exact" if found else "none"), body, "found", found, how)
@@ -53,7 +53,7 @@ class Case:
 
 
 async def make_cases(client, rng, n, choices):
-    """What a server says that has nothing else to do, from each beginning that it can go on from."""
+    """Records the answers of an idle server for each beginning that it can reuse."""
     evicting = [{"kv_method": "streaming", "kv_size": 48}, {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": 48}]
     evicting += [kv for kv in choices if "kv_size" in kv]
     cases = []
@@ -63,7 +63,7 @@ async def make_cases(client, rng, n, choices):
                     [await tokens_of(client, " " + make_text(rng, 4)) for _ in range(2)])
         expect(len(case.text) >= MIN_TEXT, len(case.text))
         cases.append(case)
-        read_anew = case.learn(case.first(), await ask(client, case.first()))  # its end stays
+        read_anew = case.learn(case.first(), await ask(client, case.first()))  # leaves an idle session
         await learn_second(client, case, read_anew)
         await keep(client.ask, case)
         went_on = case.learn(case.first(), await ask(client, case.first()))
@@ -115,8 +115,8 @@ async def keep_all(soak, client):
 
 
 async def converse(soak, client, case, slot):
-    """Two turns. Without a limit the text is always found; with one it may have had to go, or to wait in its file."""
-    if soak.rng.random() < 0.2 and not case.has_method:  # somebody asks the same and goes away: what he leaves is found by others
+    """Two turns. Without a memory limit the text is always reused; with one it may have been dropped, or its file may be busy."""
+    if soak.rng.random() < 0.2 and not case.has_method:  # another client asks the same and disconnects; later requests can reuse its tokens
         other = Client(soak.port)
         await other.send(request_bytes("POST", "/completion", case.first(stream=True)))
         await other.close(abort=True)

@@ -1,8 +1,8 @@
-"""The requests of soak.py: bodies of every kind, and what of an answer must be the same each time."""
+"""The requests of soak.py: bodies of every kind, and the part of an answer that must be the same each time."""
 
 WORDS = "the a red lantern hung above door of inn quiet harbour code was boat rope salt moon old gull stone".split()
 
-# Of a model whose token for "<|im_start|>" is spelled as the marker of a call.
+# In a model whose token "<|im_start|>" is spelled as the marker of a call.
 MARKER = "[TOOL_CALLS]"
 TEMPLATE = ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
             "{% for c in m.tool_calls or [] %}[TOOL_CALLS] [{{ c | tojson }}]{% endfor %}{% endfor %}assistant: ")
@@ -28,7 +28,7 @@ def make_text(rng, n):
 
 
 def kv_choices(methods):
-    """kv_* fields: each method of GET /v1/methods that takes a size, others in the ways a budget can be given."""
+    """kv_* fields: each method of GET /v1/methods that takes a size, and the other ways to give a budget."""
     sized = [{"kv_method": method["id"], "kv_size": max(32, method["min_size"])} for method in methods if method["needs_budget"]]
     free = [{"kv_method": method["id"]} for method in methods if not method["needs_budget"]]
     return sized + free + [{}, {}, {"kv_method": "streaming", "kv_ratio": 0.5}, {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": 48}] \
@@ -36,7 +36,7 @@ def kv_choices(methods):
 
 
 def make_bodies(rng, n, choices):
-    """(path, body) of well-formed requests; the first ones take each of the choices once."""
+    """Returns (path, body) of well-formed requests; the first ones use each of the choices once."""
     bodies = []
     for number in range(n):
         text = make_text(rng, rng.choice([1, 3, 10, 30, 60, 90]))
@@ -61,14 +61,14 @@ def make_bodies(rng, n, choices):
 
 
 def make_calls(marker):
-    """Fields of chats with tools. `marker`: its token, so that a call begins where one may."""
+    """Fields of chats with tools. `marker`: the token that begins a call; a logit bias makes the model write it."""
     begin = {"logit_bias": {str(marker): 100}}
     return [{"tools": TOOLS[:1]}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS, **begin},
             {"tools": TOOLS[1:], "parallel_tool_calls": False, **begin}]
 
 
 def make_constraints():
-    """(path, fields) of answers of a given form, of which a build without grammars has none."""
+    """Returns (path, fields) that restrict the answer, which needs a build with grammars."""
     chat, native = "/v1/chat/completions", "/completion"
     named = {"type": "function", "function": {"name": "put"}}
     return [(chat, {"response_format": {"type": "json_object"}}), (chat, {"tools": TOOLS, "tool_choice": "required"}),
@@ -78,7 +78,7 @@ def make_constraints():
 
 
 def make_formed_bodies(rng, choices, marker, has_grammars):
-    """(path, body): tools, and where the build has grammars each form that an answer can be given."""
+    """Returns (path, body) with tools and, in builds with grammars, with each restriction of the answer."""
     bodies = []
     for path, fields in [("/v1/chat/completions", calls) for calls in make_calls(marker)] + (make_constraints() if has_grammars else []):
         text = {"prompt": make_text(rng, 5)} if path == "/completion" else {"messages": [{"role": "user", "content": make_text(rng, 5)}]}
@@ -88,14 +88,14 @@ def make_formed_bodies(rng, choices, marker, has_grammars):
 
 
 def make_documents(rng, n, choices):
-    """(session, question): what is read once and asked."""
+    """Returns (session, question): documents to read once, and questions about them."""
     return [({"document": make_text(rng, rng.choice([20, 60])), **rng.choice(choices)},
              {"messages": [{"role": "user", "content": make_text(rng, 4)}], "temperature": 0, "max_tokens": 6})
             for _ in range(n)]
 
 
 def said(path, answer):
-    """What must be the same each time: texts and why they ended, of a whole answer."""
+    """The part of a complete answer that must be the same each time: texts and finish reasons."""
     value = answer.json
     if path == "/completion":
         return [(one["content"], one["stop_type"]) for one in (value if isinstance(value, list) else [value])]

@@ -1,4 +1,4 @@
-"""What a server under soak.py says of itself, and what the system says of it."""
+"""The state of a server under soak.py: what it reports, and its memory as the system counts it."""
 
 import asyncio
 import pathlib

@@ -1,5 +1,5 @@
-"""Calls that a model begins itself (tool_choice "auto"), in builds with grammars: from the marker on they are valid by their
-schema. A model that writes a marker is made of the one inside: its <|im_start|> is spelled [TOOL_CALLS] here."""
+"""Calls that the model begins itself (tool_choice "auto"), in builds with grammars: after the marker they match their schema.
+The model is the bundled one with <|im_start|> spelled [TOOL_CALLS], so that it writes a marker."""
 
 import json
 import unittest
@@ -34,7 +34,7 @@ class AutoCalls(ServerTest):
 
     def ask(self, calls=True, **more):
         if calls:
-            more["logit_bias"] = {str(self.marker[0]): 100}  # a call as soon as one may begin
+            more["logit_bias"] = {str(self.marker[0]): 100}  # begin a call as soon as possible
         return {"messages": HELLO, "tools": TOOLS, "max_tokens": 300, "temperature": 0, **more}
 
     def check(self, call):
@@ -62,7 +62,7 @@ class AutoCalls(ServerTest):
                     for key, text in part["function"].items():
                         call["function"][key] += text
         self.assertGreater(len(calls), 1)
-        for index in range(len(calls) - 1):  # the last one may have been cut short
+        for index in range(len(calls) - 1):  # the last call may be cut short
             self.check(calls[index])
 
     def test_text_is_what_it_would_be(self):

@@ -1,5 +1,5 @@
-"""What users of clients from PyPI do (requirements.txt). Each is skipped, with the reason, where it is not installed. Open WebUI
-never is: what it sent once is sent again."""
+"""Typical use of clients from PyPI (requirements.txt). A client's tests are skipped, with the reason, if it is not installed.
+For Open WebUI, recorded requests are sent again."""
 
 import importlib.util
 import json
@@ -83,7 +83,7 @@ class OpenAi(ServerTest):
             self.assertIn(word, str(caught.exception))
 
     def create(self, **more):
-        """An answer that needs grammars; without them the error names the option, and the test is skipped."""
+        """Requests an answer that needs grammars. In a build without them, the error names the option and the test is skipped."""
         try:
             return self.client.chat.completions.create(model="any", messages=HELLO, max_tokens=400, temperature=0, **more)
         except self.openai.BadRequestError as error:
@@ -107,13 +107,13 @@ class OpenAi(ServerTest):
 
 
 def tool_template(call):
-    """A template that takes tools, and writes calls as a family of models does."""
+    """A template that takes tools and writes calls in the form `call`."""
     return ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
             "{% for c in m.tool_calls or [] %}" + call + "{% endfor %}{% endfor %}assistant: ")
 
 
 class ForcedCalls:
-    """Calls that are forced are valid by their schema; for each way that models write calls."""
+    """Forced calls match their schema, in each form that models use."""
 
     setUp = OpenAi.setUp
     create = OpenAi.create
@@ -155,7 +155,7 @@ class ForcedCalls:
         tools = [{"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "additionalProperties": False}}}]
         answer = self.create(tools=tools, tool_choice="required", parallel_tool_calls=True)
         self.assertGreaterEqual(len(answer.choices[0].message.tool_calls), 1)
-        for call in answer.choices[0].message.tool_calls[:-1]:  # the last one may have been cut short
+        for call in answer.choices[0].message.tool_calls[:-1]:  # the last call may be cut short
             self.assertEqual((call.function.name, json.loads(call.function.arguments)), ("stop", {}))
 
 
@@ -192,7 +192,7 @@ class LangChain(ServerTest):
         self.assertGreater(sum(chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata), 0)
 
     def test_tools(self):
-        """An agent's second turn: tools, a call, its result."""
+        """The second turn of an agent: tools, a call and its result."""
         from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
         from langchain_core.tools import tool
 
@@ -245,7 +245,7 @@ def openai_error():
 @needs("litellm")
 class LiteLlm(ServerTest):
     def ask(self, **more):
-        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no look at the network for prices
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # do not fetch prices from the network
         import litellm
         return litellm.completion(model="openai/any", api_base=self.server.url + "/v1", api_key="none", messages=HELLO, max_tokens=8,
                                   temperature=0, **more)
@@ -294,7 +294,7 @@ class OpenWebUi(ServerTest):
                 "content": {"description": "Task description.", "type": "string"},
                 "status": {"default": "pending", "enum": ["pending", "in_progress", "completed", "cancelled"], "type": "string"}},
                 "required": ["content"], "type": "object"}, "type": "array"}}, "required": ["tasks"], "type": "object"}}}]
-    # What it asks by itself after the first answer.
+    # It sends this itself after the first answer.
     TASK = ("### Task:\nGenerate a concise title summarizing the chat history.\n### Output:\n"
             'JSON format: { "title": "your concise title here" }\n### Chat History:\n<chat_history>\n'
             "USER: Who are you?\nASSISTANT: \n</chat_history>")
@@ -324,7 +324,7 @@ class OpenWebUi(ServerTest):
             self.assertEqual(status, 200, answer)
 
     def test_continue(self):
-        """Its button below an answer, as it does it for any server and for llama.cpp's."""
+        """Its button to continue an answer, as it works for other servers and for llama.cpp's."""
         begun = {"messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am a small"}]}
         said = set()
         for more in ({}, {"continue_final_message": True, "add_generation_prompt": False}):
@@ -334,7 +334,7 @@ class OpenWebUi(ServerTest):
         self.assertNotIn("I am a small", said.pop())
 
     def test_settings_of_a_model(self):
-        """Advanced parameters, and "custom parameters", which it passes on as they are."""
+        """Advanced parameters, and "custom parameters", which it passes on unchanged."""
         settings = {"max_tokens": 24, "temperature": 0.5, "top_p": 0.9, "min_p": 0.05, "frequency_penalty": 0.1, "presence_penalty": 0.1,
                     "reasoning_effort": "medium", "seed": 7, "stop": ["END"], "logit_bias": {"1": -100},
                     "kv_method": "streaming", "kv_size": 256}

@@ -1,4 +1,4 @@
-"""The files of deploy/ and the examples of docs/server.md, as the programs that read them see them."""
+"""The files of deploy/ and the examples of docs/server.md, checked by the programs that read them."""
 
 import collections
 import json
@@ -14,7 +14,7 @@ import urllib.request
 from harness import ROOT, SANITIZED, WINNOW, Server
 from test_docs import blocks
 
-ALWAYS_THERE = {"libc6", "libgcc-s1"}  # in every Debian image: apt itself is linked with them
+ALWAYS_THERE = {"libc6", "libgcc-s1"}  # in every Debian image, because apt links with them
 
 
 def needs(program, package):
@@ -26,7 +26,7 @@ def run(*command, text=None):
 
 
 def wait_for(found, log, timeout=120):
-    """What `found` returns, once it is something."""
+    """Returns the first true value of `found()`."""
     end = time.monotonic() + timeout
     while not (value := found()):
         if time.monotonic() > end:
@@ -41,7 +41,7 @@ def ask(url):
 
 
 def run_image():
-    """The part of the recipe that makes the image that runs."""
+    """The part of the Dockerfile that makes the final image."""
     return (ROOT / "deploy/Containerfile").read_text(encoding="utf-8").split("\nFROM ")[-1].replace("\\\n", " ")
 
 
@@ -73,10 +73,10 @@ class Container(unittest.TestCase):
 
 
 class Systemd(unittest.TestCase):
-    UNITS = {"winnow.service": "winnow.service", "winnow@.service": "winnow@8081.service"}  # as one is started
+    UNITS = {"winnow.service": "winnow.service", "winnow@.service": "winnow@8081.service"}  # an instance, as it is started
 
     def settings(self, file, started_as):
-        """{name: values}, as systemd would have them."""
+        """Returns {name: values}, as systemd reads them."""
         settings = collections.defaultdict(list)
         instance = started_as.partition("@")[2].removesuffix(".service")
         for line in (ROOT / "deploy" / file).read_text(encoding="utf-8").splitlines():
@@ -139,14 +139,14 @@ class Prometheus(unittest.TestCase):
             page = server.request("GET", "/metrics")[2].decode()
         done = run("promtool", "check", "metrics", text=page)
         complaints = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        # Names of other servers are as they have them, whatever the rules for names say.
+        # The names of llama.cpp and vLLM are kept, even where they break the rules for names.
         ours = [line for line in complaints if not re.match(r"(llamacpp|vllm):\w+ ", line)]
         self.assertEqual(ours, [])
         self.assertIn(done.returncode, (0, 3), complaints)
 
     @needs("prometheus", "prometheus")
     def test_scrape(self):
-        """Prometheus itself, with the page's configuration, reads a server that wants a key."""
+        """Prometheus, with the configuration of docs/server.md, reads a server that requires a key."""
         with tempfile.TemporaryDirectory(prefix="winnow-server-") as name, Server("--metrics", "--api-key", "KEY") as server:
             folder = pathlib.Path(name)
             self.assertEqual(server.request("GET", "/metrics")[0], 401)

@@ -1,4 +1,4 @@
-"""`--deterministic`: an answer has the same bits alone and beside others."""
+"""`--deterministic`: an answer is bitwise the same alone and beside others."""
 
 import concurrent.futures
 import unittest
@@ -12,7 +12,7 @@ class Deterministic(ServerTest):
     flags = ("--deterministic", "-np", 16)
 
     def ask(self, number):
-        # Prompts of 10 to 600 tokens that begin alike: in blocks alone, and sharing steps.
+        # Prompts of 10 to 600 tokens with a common beginning: in several blocks, and sharing steps.
         text = f"Once upon a time, story {number}: " + " ".join(WORDS[(number + i * i) % len(WORDS)] for i in range(8 + 37 * number))
         status, answer = self.server.post("/v1/completions", {"prompt": text, "temperature": 0, "max_tokens": 16, "logprobs": 3})
         self.assertEqual(status, 200, answer)

@@ -1,4 +1,4 @@
-"""What docs/server.md tells a newcomer to type works as it stands there, but for the port."""
+"""The commands in docs/server.md work as written, except for the port."""
 
 import contextlib
 import importlib.util
@@ -24,7 +24,7 @@ def blocks(language, page=PAGE):
 
 
 def commands(page):
-    """Those of the blocks in sh. Each ends where no quote is open."""
+    """The commands of the sh blocks. A command ends at a line end outside of quotes, without a backslash."""
     command = ""
     for line in "".join(blocks("sh", page)).splitlines(keepends=True):
         command += line
@@ -59,7 +59,7 @@ class Docs(unittest.TestCase):
                     self.assertNotIn("error", json.loads(done.stdout))
 
     def test_commands_that_serve(self):
-        """In a folder that has only the model, as many at once as the page says."""
+        """In a folder that has only the model, with all servers of the page running at once."""
         for page, n in ((PAGE, 2), (DEPLOY_PAGE, 3)):
             lines = [command for command in commands(page) if not command.startswith(("curl ", "haproxy "))]
             self.assertEqual(len(lines), n)

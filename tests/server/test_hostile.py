@@ -1,4 +1,4 @@
-"""Clients that mean harm, many at once: a 4xx or a closed connection for them, and /health answers others throughout."""
+"""Many malicious clients at once: they get a 4xx or a closed connection, and /health answers others in time."""
 
 import contextlib
 import json
@@ -14,12 +14,12 @@ import health
 from harness import SANITIZED, Server, ServerTest, read_all, read_answer
 
 LONG = "WINNOW_SOAK_CONNECTIONS" in os.environ  # make soak sets it
-MAX_MORE_BYTES = 48 << 20                       # of memory, for all hostile clients of a test together
+MAX_MORE_BYTES = 48 << 20                       # memory for all hostile clients of a test together
 CONNECTIONS = int(os.environ.get("WINNOW_SOAK_CONNECTIONS", 500 if SANITIZED else 2000))
 
 
 class HostileTest(ServerTest):
-    """Each test fails where /health was late beside it, and all do together."""
+    """A test fails if /health is late while it runs; the class fails if all times together are too long."""
 
     flags = ("-t", "2", "--timeout", "30")
 
@@ -47,7 +47,7 @@ class HostileTest(ServerTest):
         self.assertEqual(self.server.get("/health")[0], 200)
 
     def connections(self, n):
-        """n open sockets; fewer where the system allows fewer files."""
+        """Opens n sockets, or fewer if the system allows fewer files."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
@@ -57,7 +57,7 @@ class HostileTest(ServerTest):
         return [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=60)) for _ in range(n)]
 
     def drain(self, clients, seconds):
-        """(answers, closed): until each has been answered or closed."""
+        """Waits until each client is answered or closed: (responses, number of clients still open)."""
         poll = select.poll()
         by_number = {client.fileno(): client for client in clients}
         for number in by_number:
@@ -78,7 +78,7 @@ class Hostile(HostileTest):
     def test_many_connections(self):
         clients = self.connections(CONNECTIONS)
         print(f"{len(clients)} connections of {CONNECTIONS}", flush=True)
-        for client in clients[::2]:  # half say nothing, half begin
+        for client in clients[::2]:  # half send nothing, half begin a request
             client.sendall(b"GET /v1/models HTTP/1.1\r\nHo")
         self.assertEqual(self.server.get("/v1/models")[0], 200)
         for client in clients[::2][:200]:
@@ -90,7 +90,7 @@ class Hostile(HostileTest):
         for i, client in enumerate(clients):
             client.sendall(b"POST /completion HTTP/1.1\r\nHost: x\r\n" + (b"Content-Length: 100\r\n\r\n" if i % 2 else b""))
         start = time.monotonic()
-        # A byte now and then; in the long form beyond the 10 s that a header has (test_http has one such client always).
+        # Send a byte now and then; in the long form, for more than the 10 s allowed for a header (test_http has one such client).
         while time.monotonic() - start < (12 if LONG else 2):
             for i, client in enumerate(clients):
                 with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ class Hostile(HostileTest):
             self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 4"), answer[:100])
 
     def test_large_requests_while_it_generates(self):
-        """Bodies that take long to parse, on several connections, beside answers that keep the engine busy."""
+        """Bodies that take long to parse, on several connections, while answers keep the engine busy."""
         long = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 4}).encode()
         generating = self.connections(4)
         for client in generating:
@@ -175,21 +175,21 @@ class MemoryTest(HostileTest):
             return 1024 * int(re.search(r"^VmRSS:\s+(\d+) kB", file.read(), re.M).group(1))
 
     def watch(self, seconds, done=lambda: False):
-        """The memory stays small for so long, or until it is done."""
+        """Checks that memory stays small for `seconds`, or until `done()`."""
         most, until = 0, time.monotonic() + seconds
         while not done() and time.monotonic() < until:
             most = max(most, self.resident_bytes() - self.before)
-            if not SANITIZED:  # which keep what is freed
+            if not SANITIZED:  # sanitizers keep freed memory
                 self.assertLess(most, MAX_MORE_BYTES)
             time.sleep(0.01)
         print(f"{self._testMethodName}: {most / 2**20:.1f} MiB more", flush=True)
 
 
 class Memory(MemoryTest):
-    """What the clients leave unfinished or unread takes little of the server's memory."""
+    """Unfinished requests and unread responses take little memory."""
 
     def test_chunk_headers_and_trailers_without_end(self):
-        """24 clients that send 16 MiB each."""
+        """24 clients send 16 MiB each."""
         clients = self.connections(24)
         forms = ((b"1;", b"a" * 65536), (b"0;", b"a" * 65536), (b"0\r\n", b"X-Trailer: aaaaaaaaaaaaaaaaaaa\r\n" * 2048))
         left = {}
@@ -218,7 +218,7 @@ class Memory(MemoryTest):
             self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 431"), answer[:100])
 
     def test_answers_that_nobody_reads(self):
-        """Answers of 16 clients of which each would take more memory than all may."""
+        """16 clients, each with more unread responses than the memory limit for all."""
         status, _, file = self.server.request("GET", "/page/app.js")
         self.assertEqual(status, 200)
         n = 2 * MAX_MORE_BYTES // len(file)
@@ -228,7 +228,7 @@ class Memory(MemoryTest):
         self.watch(2)
         reader, size = clients[0], 0
         reader.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        while data := reader.recv(1 << 20):  # one that reads at last misses nothing
+        while data := reader.recv(1 << 20):  # a client that reads late gets everything
             size += len(data)
         self.assertGreater(size, n * len(file))
         self.watch(1)
@@ -245,7 +245,7 @@ class Memory(MemoryTest):
 
 
 class Buffers(MemoryTest):
-    """Each of the clients stays within its limits, and all together would take 200 MiB."""
+    """Each client stays within its limits; together they would take 200 MiB."""
 
     flags = (*HostileTest.flags, "--http-buffers", "16M")
 

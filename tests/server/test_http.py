@@ -1,4 +1,4 @@
-"""What clients do to a server that they should not. Whatever it is: a 4xx or a closed connection, and /health answers."""
+"""Misbehaving clients get a 4xx or a closed connection, and /health still answers."""
 
 import contextlib
 import json
@@ -98,7 +98,7 @@ class Http(ServerTest):
         for begin, more in ((b"1;", b"a" * 1000), (b"1\r\nx\r\n0;", b"a" * 1000), (b"0\r\n", b"X-Trailer: " + b"a" * 100 + b"\r\n")):
             with self.subTest(begin), self.server.connect() as client:
                 client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
-                client.sendall(more * (65536 // len(more)))  # two times the limit
+                client.sendall(more * (65536 // len(more)))  # twice the limit
                 status, headers, body = read_answer(client)
                 self.assertEqual(status, 431)
                 self.assertEqual(headers["connection"], "close")
@@ -138,8 +138,8 @@ class Http(ServerTest):
                 self.assertIn("error", json.loads(answer))
 
     def test_client_that_never_reads(self):
-        """1 MiB waits for it, beyond what the system holds; then it is cut off, and what it asked for ends."""
-        mib, system = 1 << 20, 8 << 20  # the system's buffers of both ends together stay below
+        """Beyond the system's buffers, 1 MiB is queued for it; then its connection is closed and its request cancelled."""
+        mib, system = 1 << 20, 8 << 20  # upper bound of the system's buffers at both ends
         chunk = len(self.server.stream("/v1/chat/completions", {**LARGE_CHUNKS, "max_tokens": 1})[1].__repr__())
 
         def ask(n_bytes):
@@ -155,7 +155,7 @@ class Http(ServerTest):
             return int(re.search(rf"^{name} (\d+)", server.request("GET", "/metrics")[2].decode(), re.M).group(1))
 
         with Server("--metrics", "-np", "16") as server:
-            with ask(mib // 2) as client:  # it comes back late, and nothing is missing
+            with ask(mib // 2) as client:  # a client that reads late gets everything
                 deadline = time.monotonic() + 120
                 while metric("winnow_request_seconds_count") < 8:
                     self.assertLess(time.monotonic(), deadline, "the answers do not end")
@@ -192,7 +192,7 @@ class Http(ServerTest):
             self.assertNotIn(b"root:", body)
 
     def test_pages_of_other_origins(self):
-        """As browsers send it without asking first: a form, or a fetch whose body is text."""
+        """Requests that browsers send without a preflight: a form, or a fetch whose body is text."""
         def ask(method, path, **headers):
             body = {"content": "x"} if method == "POST" else None
             return self.server.request(method, path, body, headers={"Content-Type": "text/plain", **headers})[0]
@@ -231,7 +231,7 @@ class Keys(ServerTest):
     def test_origins(self):
         _, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://a.example"})
         self.assertEqual(headers["Access-Control-Allow-Origin"], "https://a.example")
-        asked = "authorization,content-type,x-stainless-lang,x-stainless-runtime"  # OpenAI's client for JavaScript
+        asked = "authorization,content-type,x-stainless-lang,x-stainless-runtime"  # as OpenAI's client for JavaScript
         _, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions",
                                             headers={"Origin": "https://a.example", "Access-Control-Request-Headers": asked})
         self.assertEqual(headers["Access-Control-Allow-Headers"], asked)

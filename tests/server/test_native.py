@@ -1,4 +1,4 @@
-"""llama-server's paths, flags and environment."""
+"""llama-server's paths, flags and environment variables."""
 
 import json
 import pathlib
@@ -69,7 +69,7 @@ class Native(ServerTest):
 
 
 class MemoryLimit(unittest.TestCase):
-    """/proc/meminfo says what is available; what a server takes until then differs a little."""
+    """The limit follows MemAvailable in /proc/meminfo, with a tolerance: the server itself takes some memory first."""
 
     def limit(self, *flags):
         with Server("--metrics", *flags) as server:
@@ -195,7 +195,7 @@ class Flags(unittest.TestCase):
     def test_session_folder_is_made(self):
         with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
             path = pathlib.Path(folder) / "sessions"
-            for name in ("a", "b"):  # made, then found
+            for name in ("a", "b"):  # creates the folder, then finds it
                 with Server("--session-path", f"{path}/") as server:
                     self.assertEqual(server.post("/v1/sessions", {"id": name, "document": "The inn."})[0], 200)
                     self.assertEqual(server.post(f"/v1/sessions/{name}/save", {})[0], 200)

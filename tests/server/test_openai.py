@@ -1,4 +1,4 @@
-"""OpenAI's paths, with the model inside. What clients break on is in the unit tests, field by field."""
+"""OpenAI's paths, with the bundled model. The unit tests check single fields."""
 
 import concurrent.futures
 import json
@@ -69,8 +69,8 @@ class Chat(ServerTest):
         with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
             together = list(pool.map(ask, prompts))
         same = sum(text == ask(prompt) for prompt, text in zip(prompts, together))
-        # Without --deterministic products of more rows are summed in another order: where two words are nearly as likely, an
-        # answer may go on otherwise.
+        # Without --deterministic, products with more rows are summed in another order: if two tokens are almost equally
+        # likely, an answer may differ.
         self.assertGreaterEqual(same, len(prompts) // 2)
 
     def test_too_long_a_prompt_says_so(self):

@@ -1,4 +1,4 @@
-"""The page in a real browser. Needs chromium, chromium-driver (Debian) and selenium (PyPI); skipped with the reason without them:
+"""The page in a real browser. Needs chromium, chromium-driver (Debian) and selenium (PyPI); otherwise skipped with the reason:
 
     apt-get install chromium chromium-driver && tests/server/venv.sh
     WINNOW=build/release/winnow python3 -m unittest -v test_page
@@ -18,7 +18,7 @@ SIZES = [(1400, 900), (400, 860)]
 
 class Main(PageTest):
     def shades(self):
-        """Shares of the text's pixels near the colours of no head and of many heads."""
+        """The shares of the text's pixels with the color of entries that no head keeps, and that many heads keep."""
         return self.browser.js("""
             const style = getComputedStyle(document.documentElement);
             const stop = (i) => style.getPropertyValue(`--kept-${i}`).trim().match(/[0-9a-f]{2}/g).map((x) => parseInt(x, 16));
@@ -47,7 +47,7 @@ class Main(PageTest):
                     self.assertIn("same answer", browser.text(".verdict"))
                     self.assertIn("KiB of cache", browser.text(".answer.kept .facts"))
                     self.assert_sound()
-                    # The slider forks nothing that is gone: the text is read again, and the question asked again.
+                    # No session has what the new budget needs: the page reads the text again and repeats the question.
                     browser.choose("#method", "keydiff")
                     browser.idle()
                     browser.slide(0)
@@ -94,7 +94,7 @@ class Main(PageTest):
             self.assertEqual(browser.js("return document.querySelector('.heads .head').getAttribute('aria-pressed')"), "true")
             time.sleep(0.2)
             self.assertNotEqual(before, self.shades())
-            # Arrow keys go from head to head, Enter chooses.
+            # Arrow keys move from head to head, Enter selects.
             from selenium.webdriver.common.keys import Keys
             browser.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
             browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -128,19 +128,19 @@ class Main(PageTest):
         browser.slide(4)
         browser.wait("parseFloat(document.querySelector('#share').textContent) < 8")
         browser.idle()
-        # 7 % are too few for this question and method: the answer would have no end.
+        # 7 % of the cache is too little for this question and method: the answer would not end.
         browser.fill("#max-tokens", "2000")
         browser.fill("#question", "What is the birthday of the old bridge?")
         browser.click("#send")
         browser.wait("document.querySelector('.answer.kept > .text').textContent.length > 20")
-        # The picture follows the answer: the cache takes more bytes with each word.
+        # The picture follows the answer: the cache grows with each token.
         before = browser.text("#bytes")
         browser.wait(f"document.querySelector('#bytes').textContent !== {before!r}")
         browser.click("#stop")
         browser.idle()
         self.assertIn("Stopped", browser.text(".answer.kept .facts"))
         stopped = browser.answers("kept")[0]
-        # The next question is answered, and the stopped answer grows no more.
+        # The next question is answered, and the stopped answer does not grow.
         browser.fill("#max-tokens", "4")
         browser.ask("What is the locker number of the silver compass?")
         self.assertEqual(browser.answers("full")[1], "7350")
@@ -159,7 +159,7 @@ class Main(PageTest):
         browser.ask(QUESTION)
         self.assertIn("streaming", browser.text(".answer.kept h3"))
         self.assertEqual(browser.answers("full"), ["48213"])
-        # Reading that is stopped leaves what was read before.
+        # After reading is stopped, the text read before is still there.
         browser.choose("#method", "winnow")
         browser.wait("!document.querySelector('#reading').hidden")
         browser.click("#reading-stop")
@@ -167,7 +167,7 @@ class Main(PageTest):
         browser.ask("What is the locker number of the silver compass?")
         self.assertEqual(browser.answers("full")[-1], "7350")
         self.assertEqual(len(browser.answers("kept")), 1)
-        # At 100 % there is the full cache alone.
+        # At 100 % only the full cache answers.
         browser.slide(14)
         browser.wait("document.querySelector('#share').textContent.startsWith('100')")
         browser.idle()
@@ -244,7 +244,7 @@ class Main(PageTest):
             self.assertRegex(browser.text("#problem-text"), r"the prompt is \d+ tokens, the context holds 4096")
             self.assertEqual(len(browser.js("return document.querySelector('#paste').value")), size, "the text is still there")
             browser.click("#problem-close")
-        # The 400 itself is a line of the console.
+        # The console has a line for the 400 itself.
         self.assertEqual([line for line in browser.console() if "400" not in line], [])
         browser.fill("#paste", "A short text.")
         browser.choose("#method", "treekv")
@@ -333,7 +333,7 @@ class Long(PageTest):
         browser.fill("#paste", ("The harbour lay quiet, and a red lantern hung above the door. " * 6 + HOSTILE) * 370)
         browser.click("#read")
         browser.wait("document.querySelector('#scroller').scrollHeight > 50000")
-        # The quarter of the frames that others disturb least: machines that test are busy, this one with the reading itself.
+        # Use the fastest quarter of the frames: test machines are busy, this one with reading the text.
         quick = browser.driver.execute_async_script("""
             const done = arguments[0], scroller = document.querySelector('#scroller'), took = [];
             let last = performance.now();
@@ -374,7 +374,7 @@ class Keys(PageTest):
         browser.ask(QUESTION)
         self.assertEqual(browser.answers("kept"), ["48213"])
         browser.driver.refresh()
-        browser.ready()  # this tab knows the key
+        browser.ready()  # this tab has the key
         browser.js("sessionStorage.clear()")
         browser.driver.refresh()
         browser.wait("document.querySelector('#key-dialog').open")

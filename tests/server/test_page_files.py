@@ -1,4 +1,4 @@
-"""What the page asks the server for."""
+"""The requests that the page sends."""
 
 import time
 
@@ -48,7 +48,7 @@ class Files(ServerTest):
                 data += part
             self.assertNotIn(b"error", data)
             end = time.monotonic() + 5
-            while not reads():  # /slots tells of the last round
+            while not reads():  # /slots shows the state after the last round
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.02)
         end = time.monotonic() + 60

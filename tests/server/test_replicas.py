@@ -1,5 +1,5 @@
-"""Three servers behind haproxy, as deploy/haproxy.cfg has them, on ports of their own. One is killed under load, one ends and
-comes back. Needs haproxy; the page's test also a browser (browser.py)."""
+"""Three servers behind haproxy with deploy/haproxy.cfg, on free ports. One is killed under load, one is restarted. Needs
+haproxy; the page's test also a browser (browser.py)."""
 
 import collections
 import concurrent.futures
@@ -24,11 +24,11 @@ import browser
 from harness import ROOT, SANITIZED, Server
 
 HAPROXY = os.environ.get("HAPROXY") or shutil.which("haproxy")
-NAMES = ("one", "two", "three")  # as the configuration has them
+NAMES = ("one", "two", "three")  # as in the configuration
 N_STREAMS = 30 if SANITIZED else 200
 PROMPTS = ["Once", "The harbour lay", "A red lantern", "The code of the", "Nobody at the inn", "Who knows the"]
 STREAM = {"max_tokens": 400, "ignore_eos": True, "temperature": 0}
-LONG = 500 if SANITIZED else 1500  # tokens of a stream that takes some seconds
+LONG = 500 if SANITIZED else 1500  # tokens; a stream takes some seconds
 QUESTION = {"session": "doc", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 8, "temperature": 0}
 
 
@@ -40,10 +40,10 @@ def free_port():
 
 @unittest.skipUnless(HAPROXY, "haproxy is not installed (apt-get install haproxy)")
 class ReplicaTest(unittest.TestCase):
-    """Each test has three servers of its own."""
+    """Each test starts three servers."""
 
     def model(self, folder):
-        """Its weights are floats: what it says does not depend on how many sequences share a step."""
+        """A model with float weights: its answers do not depend on how many sequences share a step."""
         model = folder / "tiny.gguf"
         subprocess.run([os.environ["MAKE_TINY_MODEL"], model], check=True, capture_output=True)
         return model
@@ -72,7 +72,7 @@ class ReplicaTest(unittest.TestCase):
         return server
 
     def post_until_answered(self, path, body, headers=None):
-        """With 200: what post gives then."""
+        """Posts until the status is 200; returns as post."""
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -85,7 +85,7 @@ class ReplicaTest(unittest.TestCase):
             time.sleep(0.1)
 
     def post(self, path, body, headers=None):
-        """(status, body, name of the replica)."""
+        """Returns (status, body, name of the replica)."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers or {}, method="POST")
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
@@ -95,7 +95,7 @@ class ReplicaTest(unittest.TestCase):
                 return error.code, error.read(), error.headers["X-Replica"]
 
     def stream(self, number, begun, **more):
-        """(replica, body, whether its end came); `begun` is released once the head is there."""
+        """Returns (replica, body, whether the stream is complete). Releases `begun` once the header has arrived."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         replica, body = None, b""
         with contextlib.closing(connection):
@@ -112,7 +112,7 @@ class ReplicaTest(unittest.TestCase):
         return replica, body, body.endswith(b"data: [DONE]\n\n")
 
     def make_document(self):
-        """The replica that has read the session "doc"."""
+        """Creates the session "doc" and returns the replica that has read it."""
         status, body, holder = self.post("/v1/sessions", {"id": "doc", "document": "The inn. " * 40})
         self.assertEqual(status, 200, body)
         return holder
@@ -121,7 +121,7 @@ class ReplicaTest(unittest.TestCase):
         return json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     def wait_for_replica(self, name):
-        """Until sessions are sent there again: every name is new, and some are its."""
+        """Waits until haproxy sends sessions to this replica again. Every probe has a new name; some map to it."""
         deadline = time.monotonic() + 30
         for number in itertools.count():
             if self.post("/tokenize", {"content": "x"}, {"X-Session": f"probe-{number}"})[2] == name:
@@ -145,11 +145,11 @@ class Replicas(ReplicaTest):
                 status, body, replica = self.post(f"/slots/{slot}?action={action}", {"filename": f"of-slot-{slot}"})
                 self.assertEqual((status, replica), (200, holder), (action, body))
         self.assertGreater(len(seen), 1)
-        # -1 is any slot: not a session.
+        # -1 means any slot, not a session.
         self.assertEqual(self.post("/completion", {"prompt": "Once", "n_predict": 2, "id_slot": -1})[0], 200)
 
     def test_sessions_are_found_where_they_were_made(self):
-        """Without the header: by path and by body, wherever the name stands in it."""
+        """Without the header: by the path, and by the body wherever it has the name."""
         question = [{"role": "user", "content": "Who?"}]
         seen = set()
         for number in range(8):
@@ -169,7 +169,7 @@ class Replicas(ReplicaTest):
         self.assertGreater(len(seen), 1)
 
     def alone(self):
-        """What each prompt's stream says."""
+        """The text of each prompt's answer without other load."""
         return {prompt: json.loads(self.post("/v1/completions", {**STREAM, "prompt": prompt})[1])["choices"][0]["text"] for prompt in PROMPTS}
 
     def assert_whole(self, number, replica, body, alone):
@@ -210,7 +210,7 @@ class Replicas(ReplicaTest):
         cached = self.cached(body)
         self.assertGreater(cached, 40, "from the shared folder")
 
-        # It comes back, and would read what was saved before it was killed.
+        # It restarts. Alone it would read the state saved before it was killed.
         self.servers[NAMES.index(holder)] = self.start("--port", killed.port)
         self.wait_for_replica(holder)
         status, body, replica = self.post("/v1/chat/completions", QUESTION)
@@ -220,7 +220,7 @@ class Replicas(ReplicaTest):
 
 
 class RollingRestart(ReplicaTest):
-    """On the model inside, which is slow enough for the streams to outlast what haproxy takes to see that one ends."""
+    """With the bundled model, which is slow enough: streams last longer than haproxy needs to see that a server ends."""
 
     def model(self, folder):
         return "bundled"
@@ -234,14 +234,14 @@ class RollingRestart(ReplicaTest):
             for _ in streams:
                 self.assertTrue(begun.acquire(timeout=120))
             ending.process.send_signal(signal.SIGTERM)
-            # Until haproxy knows, and after: nobody is refused.
+            # No request is refused, before and after haproxy notices.
             end = time.monotonic() + 1.5
             while time.monotonic() < end:
                 status, body, replica = self.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
                 if status != 200:
                     refused.append((replica, body))
                 time.sleep(0.02)
-            # The session is saved by now, and answers still run there.
+            # The session is saved by now, while streams still run on that server.
             _, body, other = self.post_until_answered("/v1/chat/completions", QUESTION)
             has_ended = ending.process.poll() is not None
             self.assertNotEqual(other, holder)
@@ -257,7 +257,7 @@ class RollingRestart(ReplicaTest):
         for _, body, _ in done:
             self.assertIn(b'"finish_reason":"length"', body.replace(b" ", b""))
 
-        # What was said elsewhere meanwhile is not lost when it comes back.
+        # After it restarts, turns that another replica answered meanwhile are not lost.
         self.servers[NAMES.index(holder)] = self.start("--port", ending.port)
         self.wait_for_replica(holder)
         status, body, replica = self.post("/v1/chat/completions", QUESTION)
@@ -275,7 +275,7 @@ class Page(ReplicaTest):
         return [{session["id"] for session in server.get("/v1/sessions")[1]["data"]} for server in self.servers]
 
     def test_page(self):
-        """Each tab's sessions, their forks and what is asked of them are on one replica."""
+        """The sessions of a tab, their forks and the requests about them are on one replica."""
         seen = []
         with tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True) as profile, \
                 contextlib.closing(browser.Browser(profile)) as page:

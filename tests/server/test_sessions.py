@@ -1,4 +1,4 @@
-"""Sessions over HTTP: a document is read once, asked often, forked, saved, and there again after a restart."""
+"""Sessions over HTTP: a document is read once, asked about often, forked, saved, and restored after a restart."""
 
 import json
 import pathlib
@@ -32,7 +32,7 @@ class Sessions(ServerTest):
         self.server.post("/v1/sessions/often/fork", {"id": "twin"})
         first = self.ask("often")
         self.assertEqual(first["usage"]["prompt_tokens_details"]["cached_tokens"], made["n_tokens"])
-        # The same question on the fork: the same answer, bit for bit from the same cache.
+        # The same question on the fork: the same answer, because the caches are bitwise equal.
         self.assertEqual(self.ask("twin")["choices"][0]["message"]["content"], first["choices"][0]["message"]["content"])
         second = self.ask("often", "And the lantern?")
         self.assertGreater(second["usage"]["prompt_tokens_details"]["cached_tokens"], made["n_tokens"])
@@ -76,7 +76,7 @@ class Sessions(ServerTest):
         self.assertIn(status, (400, 404))
 
     def test_slots(self):
-        """As clients of llama-server keep a conversation: whole prompts into one slot, its state in a file."""
+        """Conversations as llama-server's clients keep them: whole prompts into one slot, its state in a file."""
         def complete(prompt):
             body = {"prompt": prompt, "id_slot": 1, "cache_prompt": True, "n_predict": 6, "return_tokens": True, "temperature": 0}
             status, answer = self.server.post("/completion", body)
@@ -125,7 +125,7 @@ class Sessions(ServerTest):
 
 
 class Questions(ServerTest):
-    """Where the last question has chosen what is kept, another one reads its text anew."""
+    """If the last question determined which entries are kept, another question must read the text again."""
     flags = ("--kv-method", "snapkv", "--kv-size", "128")
 
     def test_a_chat_is_read_anew_each_turn(self):

@@ -1,5 +1,5 @@
-"""Slow clients by slowhttptest (headers, bodies, reads) while wrk asks for answers and /health is looked at on new connections.
-Skipped, with the reason, where the two (Debian packages) are not installed. WINNOW_SLOW_SECONDS: the length of each attack."""
+"""Slow clients from slowhttptest (headers, bodies, reads), while wrk sends requests and /health is polled on new connections.
+Skipped, with the reason, if the two Debian packages are not installed. WINNOW_SLOW_SECONDS: the length of each attack."""
 
 import csv
 import os
@@ -19,7 +19,7 @@ SECONDS = int(os.environ.get("WINNOW_SLOW_SECONDS", 5))
 CONNECTIONS = 1000
 LOOK_EVERY_S = 0.1
 MISSING = [tool for tool in ("slowhttptest", "wrk") if shutil.which(tool) is None]
-ATTACKS = {  # flags of slowhttptest, path
+ATTACKS = {  # name: flags of slowhttptest, path
     "headers": (["-H", "-i", "1"], "/v1/completions"),
     "bodies": (["-B", "-i", "1", "-s", "8192"], "/v1/completions"),
     "reads": (["-X", "-k", "10", "-w", "10", "-y", "20", "-n", "1", "-z", "32"], "/page/app.js"),
@@ -50,7 +50,7 @@ class SlowClients(unittest.TestCase):
         return len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
 
     def attack(self, flags, path, seconds):
-        """The most connections that were open at once. Those whose time has run out are opened again."""
+        """Returns the maximum of open connections. Connections that time out are opened again."""
         most, until = 0, time.monotonic() + seconds
         while (left := until - time.monotonic()) > 1:
             subprocess.run(["slowhttptest", *flags, "-c", str(CONNECTIONS), "-r", "500", "-l", str(int(left)), "-p", "3",
@@ -61,7 +61,7 @@ class SlowClients(unittest.TestCase):
         return most
 
     def under(self, name, attack):
-        """Prints a row of the table in docs/benchmarks/server.md."""
+        """Measures under an attack; prints a row of the table in docs/benchmarks/server.md."""
         before = self.n_files()
         watch = health.Watch(self.server.port, LOOK_EVERY_S, new_connections=True).start()
         asking = subprocess.Popen(["wrk", "-t1", "-c4", f"-d{SECONDS}s", "--latency", "-s", self.folder / "ask.lua",

@@ -1,4 +1,4 @@
-"""A few hundred requests of `make soak`: all kinds at once, each well-formed one answered as it is alone, no byte left."""
+"""A few hundred requests of `make soak`, of all kinds at once: each well-formed one gets the same answer as alone; no bytes are left."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""Saved sessions survive: a server that is killed while it saves, a disk that is full, a folder that cannot be written."""
+"""Saved sessions survive a server killed while saving, a full disk, and a folder without write permission."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ import unittest
 from harness import Server
 
 ROUNDS = int(os.environ.get("WINNOW_SOAK_KILLS", 4))  # make soak sets it
-ENOUGH_ROUNDS = 100  # 1 kill in 12 to 1 in 3 meets a save
+ENOUGH_ROUNDS = 100  # 1 kill in 12 to 1 in 3 hits a save
 SHORT = "The code of the door was 48213. "
 QUESTION = {"messages": [{"role": "user", "content": "What was the code?"}], "temperature": 0, "max_tokens": 8}
 
@@ -49,7 +49,7 @@ class Folder(unittest.TestCase):
 
 class Killed(Folder):
     def save_for_ever(self, server):
-        """Two texts of different lengths, in turn, under one name."""
+        """Saves two texts of different lengths alternately under one name."""
         with contextlib.suppress(Exception):  # until the server is killed
             while True:
                 for name in ("short", "long"):
@@ -88,7 +88,7 @@ class Killed(Folder):
 
 
 class FullDisk(Folder):
-    """What cannot be written is one clear error; the file of before and the sessions stay as they were."""
+    """A failed write is one clear error; the previous file and the sessions are unchanged."""
 
     def check(self, server, full, free):
         length = make(server, "doc", 8)
@@ -138,7 +138,7 @@ class FullDisk(Folder):
             self.check(server, lambda: limit((self.folder / "kept.session").stat().st_size), lambda: limit(limits[0]))
 
     def test_a_full_disk_at_the_end(self):
-        """SIGTERM saves named sessions: what cannot be saved is said, and the server ends all the same."""
+        """SIGTERM saves named sessions. If that fails, the server logs it and still ends."""
         server = Server("--session-path", self.folder)
         make(server, "doc", 8)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

@@ -31,7 +31,7 @@ class Tls(unittest.TestCase):
             context = ssl.create_default_context(cafile=self.folder / "cert.pem")
             with urllib.request.urlopen(server.url + "/health", context=context, timeout=30) as answer:
                 self.assertEqual(answer.read(), b'{"status":"ok"}')
-            # Plain HTTP on the same port is no TLS: closed, and the server goes on.
+            # Plain HTTP on the TLS port is closed, and the server goes on.
             with server.connect() as client:
                 client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
                 self.assertNotIn(b"200 OK", read_all(client))
@@ -39,7 +39,7 @@ class Tls(unittest.TestCase):
                 self.assertEqual(answer.status, 200)
 
     def test_the_end_is_said(self):
-        """A connection that TCP alone ends could have been cut by anybody."""
+        """The server sends close_notify: without it, the response could have been truncated."""
         with Server(*self.flags()) as server:
             context = ssl.create_default_context(cafile=self.folder / "cert.pem")
             with server.connect() as raw, context.wrap_socket(raw, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client:
