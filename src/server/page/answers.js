@@ -1,4 +1,4 @@
-// The conversation as it is shown: questions, and for each one answer or two side by side.
+// The visible conversation: questions, each with one answer or two side by side.
 import { make } from './dom.js';
 import { bytes, count, percent, seconds } from './format.js';
 
@@ -19,7 +19,7 @@ class Answer {
     this.begin('');
   }
 
-  // Starts anew; an answer that was there already is listed below.
+  // Starts a new answer; a complete earlier one moves to the list below.
   begin(label) {
     if (this.done && !this.failed) {
       const line = make('li', '', make('span', '', this.heading.textContent), make('b', '', this.text.textContent || '(nothing)'));
@@ -96,7 +96,7 @@ export class Turn {
     keys.forEach((key) => this.answer(key));
   }
 
-  // The answer of a column, which is added where it is not there. The full cache stands first.
+  // The answer in a column, which is added if it is missing. The full cache is first.
   answer(key) {
     if (!this.answers[key]) {
       this.answers[key] = new Answer(key);

@@ -8,16 +8,16 @@ export class ApiError extends Error {
   }
 }
 
-// Of this tab alone: its sessions are called so, and all it asks for goes to one of several servers behind a proxy.
+// Identifies this tab: the prefix of its sessions, by which a proxy sends all its requests to one of several servers.
 export const tab = `page-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (b) => b.toString(16).padStart(2, '0')).join('')}`;
 
 const KEY = 'winnow-key';
 const read = () => { try { return sessionStorage.getItem(KEY) || ''; } catch { return ''; } };
 let key = read();
 
-// Asks the user for a key; set by the page. Resolves to the key, or null where the user gives none.
+// Asks the user for a key; set by the page. Resolves to the key, or to null if the user cancels.
 let askForKey = async () => null;
-let asking = null;  // several calls that are refused at once ask once
+let asking = null;  // several requests refused at the same time ask only once
 export function setKeyPrompt(prompt) { askForKey = prompt; }
 
 async function newKey() {
@@ -25,11 +25,11 @@ async function newKey() {
   const given = await asking;
   if (given === null) return false;
   key = given;
-  try { sessionStorage.setItem(KEY, key); } catch { /* kept for this page alone */ }
+  try { sessionStorage.setItem(KEY, key); } catch { /* kept only until the page closes */ }
   return true;
 }
 
-// Below the page's own address, wherever a proxy has put it.
+// Relative to the page's address, so that a proxy may serve it under any path.
 const address = (path) => new URL(path.replace(/^\//, ''), document.baseURI);
 
 async function errorOf(response) {
@@ -39,11 +39,11 @@ async function errorOf(response) {
     const { error } = await response.json();
     message = error?.message ?? '';
     code = error?.code ?? '';
-  } catch { /* no JSON: a proxy answered */ }
+  } catch { /* not JSON: the response is from a proxy */ }
   return new ApiError(message || `The server answered ${response.status} ${response.statusText}.`, { status: response.status, code });
 }
 
-// The response of a call that succeeded. Throws ApiError otherwise, AbortError where `signal` says so.
+// Returns the response if the request succeeds. Otherwise throws ApiError, or AbortError if `signal` aborts.
 export async function call(method, path, { body, signal, keepalive = false } = {}) {
   for (;;) {
     const used = key;
@@ -68,10 +68,10 @@ export async function call(method, path, { body, signal, keepalive = false } = {
 export const getJson = async (path, options) => (await call('GET', path, options)).json();
 export const postJson = async (path, body, options) => (await call('POST', path, { body, ...options })).json();
 
-// The objects of an event stream, until it ends. An object with an error is thrown.
+// Yields the objects of an event stream until it ends. Throws an object with an error.
 export async function* stream(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let parts = [];  // of an event that has not come to its end
+  let parts = [];  // of an event that is not complete yet
   try {
     for (;;) {
       let chunk;
@@ -82,7 +82,7 @@ export async function* stream(response) {
         throw new ApiError('The connection to the server broke off.', { code: 'unreachable' });
       }
       if (chunk.done) return;
-      // Most of a large event is one long line; searching only what is new keeps that linear.
+      // A large event is mostly one long line: search only the new part, to stay linear.
       const pieces = ((parts.at(-1)?.endsWith('\n') ? parts.pop() : '') + chunk.value).split('\n\n');
       for (const piece of pieces.slice(0, -1)) {
         parts.push(piece);

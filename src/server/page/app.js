@@ -1,4 +1,4 @@
-// Puts the parts together: a document is read under two budgets, questions go to both, the picture follows one.
+// Connects the parts: the document is read under two budgets, questions go to both, the picture follows one.
 import { call, getJson, setKeyPrompt } from './api.js';
 import { Turn, showTurn } from './answers.js';
 import { Side } from './asking.js';
@@ -24,11 +24,11 @@ setUpTheme(() => {
 setKeyPrompt(askForKey);
 const intake = setUpIntake({ onText: readDocument, onProblem: problem });
 
-let text = '';           // of the document; empty: there is none, and chat goes on without
+let text = '';           // of the document; empty: chat without a document
 let sides = {};          // full, kept: both, or one of them
 let plain = new Side('plain', 'Answer', {});
 let turns = [];
-let reading = null;      // AbortController of what is read
+let reading = null;      // AbortController of the reading
 let answering = null;    // AbortController of the answers
 let watching = null;     // AbortController of the picture's events
 let ready = false;
@@ -73,14 +73,14 @@ async function readDocument(newText, name, questions) {
     chip.addEventListener('click', () => ask(question));
     return chip;
   }));
-  // The example's answers are short, and what a small budget makes of them has no end.
+  // The example's answers are short, but with a small budget they may not end.
   if (!$('max-tokens').dataset.chosen) $('max-tokens').value = questions.length > 0 ? 48 : 256;
   picture.showText(text);
   if (await readSides()) $('question').focus({ preventScroll: true });
-  else if (changes === 0) giveUp();  // another budget reads on
+  else if (changes === 0) giveUp();  // otherwise another budget is to be read
 }
 
-// The text could not be read at all: back to the beginning, with the text and the reason.
+// Reading failed on all sides: return to the start, with the text and the reason.
 function giveUp() {
   if (!sides.full?.base && !sides.kept?.base) {
     $('paste').value = text.length < 1e6 ? text : '';
@@ -97,7 +97,7 @@ function newSides() {
   return wanted;
 }
 
-// Reads the document for each side that has not read it yet. False: it was stopped, or none could be read.
+// Reads the document for each side that has not read it yet. False: stopped, or every side failed.
 async function readSides() {
   const wanted = newSides();
   for (const key of ['full', 'kept']) {
@@ -130,7 +130,7 @@ async function readSides() {
     if (error.name !== 'AbortError') problem(error.message);
   }
   reading = null;
-  // What was not read to its end cannot be asked; what was refused says why.
+  // A side whose reading was stopped cannot answer; one that was refused shows the reason.
   for (const side of Object.values(sides)) if (!side.base && !side.error) delete sides[side.key];
   const side = shownSide();
   if (side?.base) watch(side.base.id, { fade: true });
@@ -166,20 +166,20 @@ $('reading-stop').addEventListener('click', () => reading?.abort());
 
 // --- Method and budget ---
 
-let settled = Promise.resolve();  // changes of the budget come one after another
-let changes = 0;                  // that have not been read yet
+let settled = Promise.resolve();  // changes of the budget run one after another
+let changes = 0;                  // not read yet
 async function onBudget() {
   if (!text || Object.keys(sides).length === 0) return;
   const wanted = newSides();
   const asTheyAre = ['full', 'kept'].every((key) => Boolean(wanted[key]) === Boolean(sides[key])) && (sides.kept?.name ?? budget.name()) === budget.name();
-  if (asTheyAre) return;  // the slider came back, or was moved before the text was read
+  if (asTheyAre) return;  // the slider moved back, or before the text was read
   ++changes;
   reading?.abort();
   answering?.abort();
   const mine = settled = settled.then(async () => {
     while (answering || reading) await new Promise((resolve) => setTimeout(resolve, 20));
     --changes;
-    if (mine !== settled || !text) return;  // the slider went on, or another text came
+    if (mine !== settled || !text) return;  // the slider has moved again, or there is another text
     problem('');
     const good = await readSides();
     if (!good && changes === 0) giveUp();
@@ -255,7 +255,7 @@ $('stop').addEventListener('click', () => answering?.abort());
 // --- The picture ---
 
 function showBytes(kv) {
-  const known = kv && kv.bytes !== null;  // of a session on disk it is not
+  const known = kv && kv.bytes !== null;  // not for a session on disk
   const share = known ? Math.min(1, kv.bytes / Math.max(1, kv.bytes_full)) : 0;
   $('share').textContent = known ? percent(share) : '';
   $('bar').style.width = `${100 * share}%`;
@@ -263,7 +263,7 @@ function showBytes(kv) {
   $('bytes').replaceChildren(...parts);
 }
 
-// Follows a session from now on.
+// Follows a session's events.
 async function watch(id, { fade = false } = {}) {
   watching?.abort();
   const mine = watching = new AbortController();
@@ -342,7 +342,7 @@ async function start() {
         break;
       } catch (error) {
         if (error.status !== 503) throw error;
-        $('model').textContent = error.message;  // the model is being loaded, or the server ends
+        $('model').textContent = error.message;  // the model is loading, or the server is shutting down
         await new Promise((resolve) => setTimeout(resolve, 500));
       }
     }

@@ -3,7 +3,7 @@ import { call, stream } from './api.js';
 import * as sessions from './sessions.js';
 
 export class Side {
-  // kv: fields of the API, { kv_method, kv_ratio }. name: of a column.
+  // kv: fields of the API, { kv_method, kv_ratio }. name: the column.
   constructor(key, name, kv) {
     Object.assign(this, { key, name, kv });
     this.base = null;     // the session that has read the document
@@ -23,7 +23,7 @@ export class Side {
     this.talk = this.base = null;
   }
 
-  // Asks, and shows the answer as it comes. onTalk(id): the session that answers, before it does.
+  // Asks and shows the answer as it arrives. onTalk(id) gets the answering session beforehand.
   // Errors and stops are shown in the answer, never thrown.
   async ask(question, answer, { alone, maxTokens, temperature, signal, onTalk }) {
     answer.begin(this.name);
@@ -34,7 +34,7 @@ export class Side {
       let messages = [...this.history, asked];
       if (this.base) {
         if (this.talk && !alone) {
-          messages = [asked];  // the session has read what came before
+          messages = [asked];  // the session has read the previous messages
         } else {
           const old = this.talk;
           this.talk = (await sessions.fork(this.base.id, signal)).id;
@@ -45,7 +45,7 @@ export class Side {
       await this.stream(messages, answer, { maxTokens, temperature, signal });
       this.history.push(asked, { role: 'assistant', content: answer.text.textContent });
     } catch (error) {
-      // What a stopped answer has left in the session is no answer: the next question begins anew.
+      // A stopped answer leaves an incomplete turn in the session: the next question uses a new fork.
       sessions.dropLater(this.talk);
       this.talk = null;
       if (error.name === 'AbortError') answer.stop();

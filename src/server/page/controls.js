@@ -1,4 +1,4 @@
-// What surrounds chat and picture: theme, tabs of small screens, the API key, the budget.
+// The controls around chat and picture: theme, tabs on small screens, API key, budget.
 import { $, make } from './dom.js';
 
 const THEMES = ['', 'light', 'dark'];
@@ -16,7 +16,7 @@ export function setUpTheme(onChange) {
     const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? '') + 1) % THEMES.length];
     if (next) root.dataset.theme = next;
     else delete root.dataset.theme;
-    try { localStorage.setItem('winnow-theme', next); } catch { /* holds for this page alone */ }
+    try { localStorage.setItem('winnow-theme', next); } catch { /* kept only until the page closes */ }
     show();
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
@@ -32,7 +32,7 @@ export function setUpTabs() {
   return choose;
 }
 
-// Asks for the API key; resolves to null where the user cancels.
+// Asks for the API key; resolves to null if the user cancels.
 export function askForKey(wasWrong) {
   const dialog = $('key-dialog');
   $('key-text').textContent = wasWrong ? 'The server refused that key. Try another one.'
@@ -56,10 +56,10 @@ export function askForKey(wasWrong) {
 // The budgets of the slider, shares of the text in percent. 100 is the full cache.
 const BUDGETS = [1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100];
 const FIRST = 10;
-const WAIT_MS = 350;  // until a slider that moves by keys is taken at its word
+const WAIT_MS = 350;  // before a slider moved by keys takes effect
 
 export class Budget {
-  // onChange(): method or budget is another one now.
+  // onChange(): the method or the budget has changed.
   constructor(onChange) {
     this.methods = new Map();
     this.slider = $('budget');
@@ -78,7 +78,7 @@ export class Budget {
     this.show();
   }
 
-  // `methods` as /v1/methods lists them; `preferred`: the server's own.
+  // `methods`: the list of /v1/methods. `preferred`: the server's default.
   fill(methods, preferred) {
     this.methods = new Map(methods.filter(({ id }) => id !== 'full').map((method) => [method.id, method]));
     $('method').replaceChildren(...[...this.methods.values()].map(({ id, summary }) => {

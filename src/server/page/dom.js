@@ -1,4 +1,4 @@
-// Elements, made without HTML: whatever text comes in is shown as text.
+// Creates elements without parsing HTML: any text is shown as text.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -10,7 +10,7 @@ export function make(name, className = '', ...children) {
   return element;
 }
 
-// Runs `work` at the next frame, once however often it is asked for.
+// Runs `work` at the next frame, once even if requested several times.
 export function oncePerFrame(work) {
   let waits = false;
   return () => {

@@ -1,4 +1,4 @@
-// Numbers as people read them. A thin space parts number and unit.
+// Human-readable numbers. A thin space separates number and unit.
 
 const THIN = '\u2009';
 
@@ -35,7 +35,7 @@ export function parameters(n) {
 export const wellFormed = (text) =>
   typeof text.toWellFormed === 'function' ? text.toWellFormed() : new TextDecoder().decode(new TextEncoder().encode(text));
 
-// Characters that would change how their neighbours are drawn, or would not be seen, by their numbers.
+// Shows invisible characters, and those that change how others are drawn, as code points.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 export const visible = (text) =>
   text.replace(UNSEEN, (c) => `\u27e8${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}\u27e9`);

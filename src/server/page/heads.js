@@ -1,4 +1,4 @@
-// Small multiples: one strip for each KV head of each layer. A strip or a layer that is chosen shades the text.
+// Small multiples: a strip for each KV head of each layer. A selected strip or layer shades the text.
 import { make, prepareCanvas } from './dom.js';
 import { count } from './format.js';
 import { binnedPositions } from './tokens.js';
@@ -59,7 +59,7 @@ export class HeadGrid {
     this.buttons[0][0].tabIndex = 0;
   }
 
-  // The same choice again takes it back.
+  // Selecting the same item again deselects it.
   select(choice) {
     const same = this.selected && choice && this.selected.layer === choice.layer && this.selected.head === choice.head;
     this.selected = same ? null : choice;
@@ -90,7 +90,7 @@ export class HeadGrid {
       const n = Math.min(Math.floor(width), length);
       binnedPositions(positions, length, n).forEach((share, bin) => {
         if (share === 0) return;
-        context.fillStyle = this.ramp.back(0.18 + 0.82 * share);  // one entry is still seen
+        context.fillStyle = this.ramp.back(0.18 + 0.82 * share);  // keeps a single entry visible
         context.fillRect(bin * width / n, 0, width / n + 0.5, HEIGHT);
       });
     }));

@@ -1,8 +1,8 @@
-// Ways in for a text: the example, a file, a paste, a drop.
+// Input of a text: the example, a file, pasting, dropping.
 import { $ } from './dom.js';
 import { count } from './format.js';
 
-const MAX_BYTES = 24 << 20;  // of the server's 32 MiB for a body, with room for JSON's escapes
+const MAX_BYTES = 24 << 20;  // the server allows bodies of 32 MiB; leaves room for JSON escapes
 
 export const EXAMPLE_QUESTIONS = [
   'What is the secret code of the red lantern?',
@@ -54,7 +54,7 @@ export function setUpIntake({ onText, onProblem }) {
     $('file').value = '';
   });
 
-  let depth = 0;  // dragenter and dragleave come for every element on the way
+  let depth = 0;  // dragenter and dragleave fire for every element on the way
   const carriesText = (event) => [...event.dataTransfer.types].some((type) => type === 'Files' || type === 'text/plain');
   const show = (on) => { $('drop').hidden = !on; };
   addEventListener('dragenter', (event) => { if (carriesText(event)) { ++depth; show(true); } });

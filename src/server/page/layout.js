@@ -1,4 +1,4 @@
-// Where the words of a text stand: lines broken at words, in the widths of a canvas font. Nothing is drawn here.
+// Positions of the words of a text: lines broken at words, with the widths of a canvas font. Draws nothing.
 
 import { visible } from './format.js';
 
@@ -7,10 +7,10 @@ const SERIF = '"Iowan Old Style", "Source Serif 4", "Noto Serif", Charter, Cambr
 export const FONT = `15.5px ${SERIF}`;
 export const SMALL = '10.5px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const NEWLINE_WIDTH = 11;
-const SPECIAL = /^<\|[^|]{1,40}\|>$|^<\/?s>$/;  // tokens that no one wrote
+const SPECIAL = /^<\|[^|]{1,40}\|>$|^<\/?s>$/;  // control tokens
 const MAX_BLANK = 2;
 
-// A cell is what is drawn as one: a token, or the tokens of one character.
+// A cell is drawn as a unit: a token, or the tokens of one character.
 export class Layout {
   constructor() {
     this.widths = new Map();
@@ -22,7 +22,7 @@ export class Layout {
     this.cells = [];   // { first, last, text, small, x, width, line }
     this.lines = [];   // [line] index of its first cell
     this.height = 0;
-    this.mark = -1;    // line above which the document ends; -1: there is none
+    this.mark = -1;    // line above which the document ends; -1: none
   }
 
   measure(text, small) {
@@ -45,7 +45,7 @@ export class Layout {
     cell.text = text;
   }
 
-  // Requires: texts as the server sends them, where a character of several tokens is the last one's.
+  // Requires: texts as the server sends them: a character of several tokens is at the last of them.
   build(texts, width, nDocument = 0) {
     this.clear();
     let x = 0, line = 0, word = 0, fresh = true;  // fresh: a word begins with the next cell
@@ -59,7 +59,7 @@ export class Layout {
     this.lines.push(0);
     for (let token = 0; token < texts.length; ++token) {
       const raw = texts[token];
-      if (raw === '' && token + 1 < texts.length) continue;  // goes with the next one
+      if (raw === '' && token + 1 < texts.length) continue;  // part of the next one's character
       if (nDocument > 0 && first <= nDocument && token >= nDocument && this.mark < 0 && cells.length > 0) {
         begin(cells.length);
         begin(cells.length);  // room for the mark
@@ -74,8 +74,8 @@ export class Layout {
       first = token + 1;
       if (fresh || small || /^\s/.test(raw)) word = cells.length;
       cells.push(cell);
-      if (x + cell.width > width && x > 0 && text !== '') {  // the end of a line hangs over its edge
-        // The word goes to the next line as a whole, unless it fills this one.
+      if (x + cell.width > width && x > 0 && text !== '') {  // spaces may overhang at the end of a line
+        // The whole word moves to the next line, unless it fills this one.
         const from = word > this.lines[line] ? word : cells.length - 1;
         begin(from);
         this.trim(cells[from]);
@@ -113,7 +113,7 @@ export class Layout {
     return null;
   }
 
-  // The index of the cell that has a token.
+  // The index of the cell that contains a token.
   indexOf(token) {
     let low = 0, high = this.cells.length - 1;
     while (low < high) {
@@ -125,7 +125,7 @@ export class Layout {
   }
 }
 
-// A text that was not read yet, in pieces for Layout: words, long ones cut.
+// Splits a text that is not read yet into pieces for Layout: words, long ones cut.
 export function piecesOf(text) {
   const pieces = [];
   for (const match of text.matchAll(/\n|[^\S\n]*[^\s]{1,16}|[^\S\n]+/gu)) pieces.push(match[0].slice(-64));

@@ -1,4 +1,4 @@
-// The text, shaded by what is kept. Only the lines in view are drawn, so that texts of any length stay fluid.
+// The text, shaded by the share of KV heads that keep each token. Draws only visible lines, to be fast for long texts.
 import { make, oncePerFrame, prefersStillness, prepareCanvas } from './dom.js';
 import { count, percent, visible } from './format.js';
 import { FONT, LINE, Layout, SMALL, piecesOf } from './layout.js';
@@ -7,16 +7,16 @@ import { Strip } from './strip.js';
 import { Tokens } from './tokens.js';
 
 const FADE_MS = 900;
-const PAD = 18;  // of the text inside its window
+const PAD = 18;  // padding of the text in its window
 
 export class Picture {
-  // scroller holds spacer (as high as the text) and canvas (as large as the window); tip and spoken tell of one token.
+  // scroller has spacer (as high as the text) and canvas (as large as the window); tip and spoken describe a token.
   constructor({ scroller, spacer, canvas, strip, tip, spoken }) {
     Object.assign(this, { scroller, spacer, canvas, tip, spoken });
     this.layout = new Layout();
     this.tokens = new Tokens();
-    this.unread = false;   // a text that the server has not read yet
-    this.now = new Float32Array(0);  // what is drawn, on the way
+    this.unread = false;   // the server has not read the text yet
+    this.now = new Float32Array(0);  // the shares drawn, in transition
     this.from = this.now;
     this.goal = this.now;  // to here
     this.fadeStart = -1;
@@ -49,13 +49,13 @@ export class Picture {
     this.relayout();
   }
 
-  // Other tokens, or other shares of the same ones. `fade`: the shares go there slowly.
+  // Sets other tokens, or other shares of the same tokens. `fade`: with a transition.
   show(tokens, { fade = false } = {}) {
     this.unread = false;
     this.tokens = tokens;
     const shown = tokens.shown();
     if (fade && this.goal.length !== shown.length) {
-      // A text just read: all of it was there before the method decided.
+      // The text was just read: all entries were kept until the method decided.
       this.now = new Float32Array(shown.length).fill(1);
     }
     this.setShares(shown, fade);
@@ -126,7 +126,7 @@ export class Picture {
     this.paintStrip(scrollTop, height);
   }
 
-  // Neighbours that are kept join into one band with round ends.
+  // Adjacent kept tokens join into one band with round ends.
   paintBacks(context, line) {
     const [from, to] = this.layout.range(line);
     const y = line * LINE + 3;
@@ -173,7 +173,7 @@ export class Picture {
     }
   }
 
-  // Between the document and what was asked about it.
+  // Between the document and the questions.
   paintMark(context, line, width) {
     const y = line * LINE - LINE / 2;
     context.fillStyle = this.ramp.rule;
@@ -235,7 +235,7 @@ export class Picture {
     this.tip.style.top = `${y + 20 + height > innerHeight ? y - height - 12 : y + 20}px`;
   }
 
-  // Arrow keys go from token to token, up and down from line to line.
+  // Arrow keys move between tokens; up and down, between lines.
   onKey(event) {
     const { cells } = this.layout;
     if (cells.length === 0) return;

@@ -1,4 +1,4 @@
-// The colours of a share: from paper to wheat, and the ink that is read best on each. The stops are the custom
+// The colors of a share, from paper to wheat, and the most readable ink on each. The stops are the custom
 // properties --kept-0 to --kept-4 of base.css.
 
 const LEVELS = 64;
@@ -17,7 +17,7 @@ function contrast(a, b) {
 }
 
 export class Ramp {
-  // Reads the page's colours; made anew when the theme changes.
+  // Reads the page's colors; created again when the theme changes.
   constructor() {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => hex(style.getPropertyValue(name));

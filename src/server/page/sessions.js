@@ -1,5 +1,5 @@
-// The page's sessions on the server. Each document and budget is read into one; questions go to forks of it, so
-// that what was read stays as it was.
+// The page's sessions on the server. Each document and budget has one; questions go to forks of it, so
+// that it stays unchanged.
 import { call, getJson, postJson, stream, tab } from './api.js';
 import { wellFormed } from './format.js';
 
@@ -34,7 +34,7 @@ export async function fork(from, signal) {
   return retryBusy(() => postJson(`v1/sessions/${from}/fork`, { id }, { signal }));
 }
 
-// A session whose answer was stopped is busy for another moment.
+// A session stays busy for a moment after its answer is stopped.
 export async function retryBusy(work) {
   for (let tries = 0; ; ++tries) {
     try {
@@ -46,13 +46,13 @@ export async function retryBusy(work) {
   }
 }
 
-// Nobody waits for it.
+// The caller does not wait for it.
 export function drop(id) {
   if (!id || !mine.delete(id)) return;
   retryBusy(() => call('DELETE', `v1/sessions/${id}`)).catch(() => {});
 }
 
-// The same for a session whose work was stopped or refused: it may be in use for another moment, or not be there.
+// As above, for a session whose work was stopped or refused: it may be busy for a moment, or not exist.
 export async function dropLater(id) {
   if (!id) return;
   try {
@@ -64,17 +64,17 @@ export async function dropLater(id) {
       await pause(100);
     }
     mine.delete(id);
-  } catch { /* the server has gone, and its sessions with it */ }
+  } catch { /* the server has ended, and its sessions too */ }
 }
 
 export const kept = (id, signal) => getJson(`v1/sessions/${id}/kept?by_head=1`, { signal });
 
-// What is kept of a session, as it changes.
+// Events with the kept tokens of a session as they change.
 export async function* watch(id, signal) {
   yield* stream(await retryBusy(() => call('GET', `v1/sessions/${id}/events`, { signal })));
 }
 
-// The server keeps sessions until they are deleted, so they go with the page. One that comes back begins anew.
+// The server keeps sessions until they are deleted, so delete them with the page. A page shown again starts anew.
 addEventListener('pagehide', () => {
   for (const id of mine) call('DELETE', `v1/sessions/${id}`, { keepalive: true }).catch(() => {});
 });

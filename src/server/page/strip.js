@@ -1,9 +1,9 @@
-// The whole text in one strip: each column is the mean share of its tokens; the frame is what the window below shows.
+// The whole text in one strip. A column is the mean share of its tokens; the frame marks the part in the window below.
 import { oncePerFrame, prepareCanvas } from './dom.js';
 import { binned } from './tokens.js';
 
 export class Strip {
-  // onSeek(share of the text): where a pointer asks to go.
+  // onSeek(share of the text): the pointer's target.
   constructor(canvas, onSeek) {
     this.canvas = canvas;
     this.values = new Float32Array(0);

@@ -1,12 +1,12 @@
-// What is known of a session's tokens: their texts, and which KV heads keep them.
+// The tokens of a session: their texts, and which KV heads keep them.
 
 export class Tokens {
   constructor() {
     this.texts = [];
-    this.share = [];      // of the KV heads of all layers that keep a token, 0 to 1
+    this.share = [];      // of all layers' KV heads, those that keep a token, 0 to 1
     this.heads = null;    // { layers, perLayer, positions: [layer * perLayer + head] -> ascending }
     this.selected = null; // null: all heads; { layer, head } or { layer }
-    this.nDocument = 0;   // tokens that were the document's; what follows is question and answer
+    this.nDocument = 0;   // tokens of the document; questions and answers follow
   }
 
   get length() { return this.texts.length; }
@@ -20,7 +20,7 @@ export class Tokens {
     }
   }
 
-  // The answer of /v1/sessions/ID/kept?by_head=1.
+  // The response of /v1/sessions/ID/kept?by_head=1.
   setHeads(kept) {
     this.heads = kept && { layers: kept.n_layers, perLayer: kept.n_kv_heads, positions: kept.by_head };
     if (this.heads) this.texts = kept.texts;
@@ -49,7 +49,7 @@ export class Tokens {
   }
 }
 
-// `n` means of neighbouring values: [bin] 0 to 1.
+// Means of adjacent values in `n` bins: [bin] 0 to 1.
 export function binned(values, n) {
   const out = new Float32Array(n);
   for (let bin = 0; bin < n; ++bin) {
@@ -62,7 +62,7 @@ export function binned(values, n) {
   return out;
 }
 
-// The same of a head, from the ascending positions it keeps of `length` tokens.
+// The same for a head, from its kept positions, ascending, of `length` tokens.
 export function binnedPositions(positions, length, n) {
   const counts = new Float32Array(n);
   for (const position of positions) counts[Math.min(n - 1, Math.floor(position * n / length))] += 1;
