@@ -112,12 +112,14 @@ class Watch : public std::enable_shared_from_this<Watch> {
       Send({{"session", SessionRecord(found)}, {"changes", report::List()}});
       return Later();
     }
-    context_.backend.KeptPositions(
-        id_, false,
-        [self = shared_from_this(),
-         exchange = exchange_](std::variant<KeptTokens, RequestError> kept) {
-          exchange->Post([self, kept = std::move(kept)] { self->OnKept(kept); });
-        });
+    // The texts of a long session take much memory until they are sent: few clients at a time.
+    exchange_->TakeTurn([self = shared_from_this()](const Exchange::Turn& turn) {
+      self->context_.backend.KeptPositions(
+          self->id_, false,
+          [self, turn, exchange = self->exchange_](std::variant<KeptTokens, RequestError> kept) {
+            exchange->Post([self, turn, kept = std::move(kept)] { self->OnKept(kept); });
+          });
+    });
   }
 
   void OnKept(const std::variant<KeptTokens, RequestError>& kept) {

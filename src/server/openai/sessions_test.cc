@@ -273,6 +273,8 @@ TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
   ASSERT_EQ(fixture.backend.sessions["a"].size(), 4U) << "a letter of two bytes is two tokens";
   const report::Record kept = fixture.Get("/v1/sessions/a/kept")->json();
   const auto events = fixture.Get("/v1/sessions/a/events");
+  EXPECT_EQ(events->n_turns(), 1);
+  EXPECT_FALSE(events->has_turn()) << "while nothing is sent";
   for (const report::Record& body : {kept, events->chunks().at(0)}) {
     EXPECT_EQ(TextAt(body, "texts.0"), "x");
     EXPECT_EQ(TextAt(body, "texts.1"), "");

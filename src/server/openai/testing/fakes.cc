@@ -244,6 +244,7 @@ void FakeExchange::PostLong(std::function<void()> work) {
   Post(std::move(work));
 }
 void FakeExchange::TakeTurn(std::function<void(Turn turn)> work) {
+  ++n_turns_;
   const Turn turn = std::make_shared<int>();
   turn_ = turn;
   Post([work = std::move(work), turn] { work(turn); });

@@ -105,6 +105,7 @@ class FakeExchange final : public Exchange {
 
   int status() const { return reply_.status; }
   int n_posted_long() const { return n_posted_long_; }
+  int n_turns() const { return n_turns_; }  // taken
   // Of the turn that was taken, until it ends.
   bool has_turn() const { return !turn_.expired(); }
   size_t held() const { return held_; }
@@ -120,6 +121,7 @@ class FakeExchange final : public Exchange {
  private:
   Reply reply_ = {.status = 0};
   int n_posted_long_ = 0;
+  int n_turns_ = 0;
   std::weak_ptr<void> turn_;
   size_t held_ = 0;
   std::string bytes_;
