@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kDrainInterval = std::chrono::milliseconds(5);
 constexpr auto kRetryInterval = std::chrono::milliseconds(10);
-// Of the gap between tokens, for session calls in one round: what Pace leaves of it.
+// Share of the gap between tokens for session calls in one round: what Pace leaves (kMargin).
 constexpr double kCommandShare = 0.1;
 
 Error TooSmall(const char* name, const std::string& found, int64_t min) {
@@ -106,12 +106,12 @@ RequestError Scheduler::Data::LogThrown(const std::exception& problem) noexcept 
     RequestError error = {ErrorKind::kInternal, std::string("cannot go on: ") + problem.what()};
     log.Error(error.message);
     return error;
-  } catch (const std::exception&) {  // not even for the message
+  } catch (const std::exception&) {  // no memory even for the message
     return {ErrorKind::kInternal};
   }
 }
 
-// An exception would end the process; this way it ends the call.
+// An exception ends the call, not the process.
 void Scheduler::Data::RunCommand(const Command& command) {
   const auto error = Guard(command.run);
   if (error && command.failed) Guard([&] { command.failed(*error); });
@@ -123,7 +123,7 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     return stopping || stopped;
   };
   if (ends()) {
-    // Not within the call: whoever asks may be looking at a session that `then` puts away.
+    // Posted, not called here: the caller may still use a session that `then` evicts.
     const auto refuse = [this, then = std::move(then)] {
       const RequestError error = ShuttingDown();
       then(&error);
@@ -138,14 +138,16 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
       error = task();
     });
     if (failed) error = failed;
-    // Whoever stops the scheduler waits for the queue first, and is then alone.
+    // `stopped` may use the loop too: Scheduler::Stop joins the loop's thread and finishes the file
+    // queue before it runs `stopped` functions.
     const auto finish = [this, &then, &error] {
       return [this, then, error] {
         then(error ? &*error : nullptr);
         loop.LookForRoom();
       };
     };
-    // Somebody waits for it, and the file stays in use until then.
+    // Retry until there is memory for the command: a caller waits for it, and the file counts as in
+    // use until `then` runs.
     while (Guard([&] { Post({.run = finish(), .stopped = finish()}); })) {
       std::this_thread::sleep_for(kRetryInterval);
     }
@@ -169,6 +171,7 @@ void Scheduler::Data::RunCommands() {
   if (to_run.empty()) return;
   const Clock::TimePoint start = clock.now();
   const double max_ms = kCommandShare * options.max_token_gap_ms;
+  // At least one, however long it takes.
   do {
     const Command command = std::move(to_run.front());
     to_run.pop_front();
@@ -245,7 +248,8 @@ void Scheduler::Drain() {
     const std::lock_guard lock(data.mutex);
     data.draining = true;
   }
-  // At once: other processes may go on with them while answers are finished here.
+  // Save idle sessions at once: other processes can use them while the last responses are finished
+  // here.
   data.Post({.run = [&data] { data.loop.BeginSaves(); }, .stopped = [] {}});
   if (!data.thread.joinable()) {
     while (data.Round()) {
@@ -253,7 +257,7 @@ void Scheduler::Drain() {
     data.loop.SaveAll();
     return data.PublishState();
   }
-  // Asked behind all that came in before, until nothing is left.
+  // Poll with commands, which run after everything that came in before, until nothing is left.
   for (bool done = false; !done;) {
     const auto answer = std::make_shared<std::promise<bool>>();
     data.Post({.run =

@@ -17,10 +17,11 @@ namespace winnow::runtime {
 
 struct TicketData;
 
-// A handle to what was submitted. Thread-safe; dropping it cancels nothing.
+// A handle to a submitted request. Thread-safe; dropping it does not cancel the request.
 class Ticket {
  public:
-  void Cancel();  // seen within a row block; ends with kFinished/kCancelled
+  // Takes effect within a row block; the request ends with kFinished/kCancelled.
+  void Cancel();
   uint64_t id() const;
 
  private:
@@ -32,28 +33,30 @@ class Ticket {
 // Serves many requests on one engine: continuous batching, admission by reserved bytes, one prompt
 // in prefill at a time between decode steps, no preemption. (docs/decisions/0012-scheduler.md)
 //
-// The bytes of a request are known before it starts, and it starts when they are free: the model,
-// the buffers, what all sequences reserve and what one prefill takes on top stay within the limit.
+// A request's bytes are known before it starts, and it starts when they are free: the model, the
+// buffers, the reservations of all sequences and the extra bytes of one prefill together stay
+// within the limit.
 class Scheduler {
  public:
-  // The engine, the log and the clock outlive the scheduler; nothing else computes with the engine
-  // meanwhile. No clock: the system's. Errors: an option out of range, a memory limit below the
-  // model's own bytes (both numbers), a session folder that cannot be opened.
+  // The engine, the log and the clock must outlive the scheduler, and nothing else may compute with
+  // the engine meanwhile. Without a clock, the system's is used. Errors: an option out of range, a
+  // memory limit below the bytes of model and buffers (both numbers), a session folder that cannot
+  // be opened.
   static Result<std::unique_ptr<Scheduler>> Make(Engine& engine, const SchedulerOptions& options,
                                                  Log& log, const Clock* clock = nullptr);
   ~Scheduler();  // Stop
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // One thread that runs rounds until Stop. Without it, tests call Round.
+  // Starts the thread that runs rounds until Stop. Tests call Round instead.
   void Start();
   bool Round();  // one round; false: there was nothing to do
-  // No new requests; those there are end. Named sessions are saved, where there is a folder: idle
-  // ones at once, others when their work ends. Returns when all is done. Not on the scheduler's
-  // thread.
+  // Refuses new requests and finishes those submitted. If there is a folder, saves named sessions:
+  // idle ones at once, others when their requests end. Returns when all is done. Must not be called
+  // on the scheduler's thread.
   void Drain();
-  // Ends the thread. Requests that are left fail with kUnavailable; sessions are not saved. Not on
-  // the scheduler's thread.
+  // Ends the thread. Unfinished requests fail with kUnavailable; sessions are not saved. Must not
+  // be called on the scheduler's thread.
   void Stop();
 
   // --- thread-safe from here on ---
@@ -70,25 +73,31 @@ class Scheduler {
   using SessionOutcome = std::variant<SessionInfo, RequestError>;
   using SessionDone = std::function<void(SessionOutcome outcome)>;
 
-  // Reads a document once; max_tokens is taken as 0. `document.on_event`, where
-  // given, sees its prefill. Errors: kBusy where the name is taken; those of Submit.
+  // Prefills `document` (max_tokens is taken as 0) and keeps it as session `id`.
+  // `document.on_event`, if set, sees its prefill. Errors: kBusy if the name is taken; those of
+  // Submit.
   void CreateSession(const std::string& id, Request document, const SessionDone& done);
+  // Copies session `from` to the new name `to`. Errors: kNotFound; kBusy if `from` is in use or
+  // `to` is taken; kTooLarge or kQueueFull if there is no memory for the copy.
   void ForkSession(const std::string& from, const std::string& to, const SessionDone& done);
-  // To and from the file `name` below session_path. A restored session replaces one of the same id
-  // only when all of the file was right. Errors: kInvalid without a folder; kBusy where the same is
-  // being saved there already; kQueueFull where max_waiting files are to be read or written.
+  // To and from the file `name` in session_path. A restored session replaces one of the same id
+  // only once the whole file was read without error. Errors: kInvalid without a folder; kBusy if
+  // the same state is already being saved to that file; kQueueFull if max_waiting files are waiting
+  // to be read or written.
   void SaveSession(const std::string& id, const std::string& name, const SessionDone& done);
   void RestoreSession(const std::string& id, const std::string& name, const SessionDone& done);
-  // From memory, and its file of the same name.
+  // Deletes a session from memory, and the file of the same name.
   void DeleteSession(const std::string& id, const SessionDone& done);
   void ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done);
   // kNotFound: neither in memory nor saved.
   void FindSession(const std::string& id, const SessionDone& done);
-  // What a session has read so far, also one in use. One that is saved stays where it is.
+  // The tokens of a session, also while it is in use. Of a session that is only on disk, only the
+  // text is read; it stays on disk.
   void ReadTokens(
       const std::string& id,
       const std::function<void(std::variant<SessionTokens, RequestError> tokens)>& done);
-  // Also of a session in use.
+  // The positions that a session keeps, also while it is in use. kBusy while its prompt is being
+  // read, unless the request works on a copy. Loads a saved session.
   void KeptPositions(const std::string& id, bool by_head,
                      const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done);
 

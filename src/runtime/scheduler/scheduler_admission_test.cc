@@ -54,7 +54,7 @@ TEST(WaitingQueue, NobodyIsOvertakenMoreThanSoOften) {
   EXPECT_EQ(Order(queue), (std::vector<uint64_t>{3, 6}));
 }
 
-// Nobody waits for the disk but who needs the file.
+// Only requests that need the file wait for the disk.
 TEST(WaitingQueue, ThoseWhoseSessionIsReadKeepNobodyWaiting) {
   WaitingQueue queue(1);
   using Turn = WaitingQueue::Answer;
@@ -97,17 +97,17 @@ class AdmissionTest : public SchedulerTest {
 };
 
 TEST_F(AdmissionTest, TheSumOfAllReservationsIsKnown) {
-  // 3 layers, 2 heads, 16 + 16 halves: 192 bytes a token and layer pair of heads.
+  // 3 layers, 2 KV heads, 16 + 16 half-precision numbers: 384 bytes a token.
   const SequenceBytes full = Plan(100, 50);
   const int64_t cache = 150 * 3 * 2 * 32 * 2;
   const int64_t logits = 4 * testing::kVocabulary * 4;
   const int64_t pages = 2 * 4096 * 6;
   EXPECT_EQ(full.steady, cache + logits + pages + 150 * 4);
-  EXPECT_EQ(full.prefill, 100 * 64 * 4);  // hidden states: nothing is compressed
-  // A method that holds its size reserves it, however much is generated.
+  EXPECT_EQ(full.prefill, 100 * 64 * 4);  // hidden states only: nothing is compressed
+  // A method that keeps a fixed size reserves that size, however many tokens are generated.
   const SessionOptions h2o = Compressed("h2o", 32);
   EXPECT_LE(Plan(400, 1000, h2o).steady - Plan(400, 10, h2o).steady, 4 * 990);
-  EXPECT_GT(Plan(400, 10, h2o).prefill, 400 * 64 * 4);  // the current layer is whole
+  EXPECT_GT(Plan(400, 10, h2o).prefill, 400 * 64 * 4);  // the current layer holds the whole prompt
 }
 
 TEST_F(AdmissionTest, SequencesThatDoNotFitWaitAndNothingIsPreempted) {
@@ -149,7 +149,7 @@ TEST_F(AdmissionTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
   Request twice = MakeRequest(Prompt(60, 1), 20);
   twice.n = 2;
   EXPECT_EQ(Submit(std::move(twice))->error->kind, ErrorKind::kTooLarge);
-  // Compressed, a longer one fits.
+  // With compression, a longer request fits.
   Request small = MakeRequest(Prompt(60, 1), 400);
   small.options = Compressed("streaming", 16);
   EXPECT_FALSE(Submit(std::move(small))->error);
@@ -180,7 +180,7 @@ TEST_F(AdmissionTest, ASmallOneOvertakesALargeOneSoOften) {
   };
   submit("first", 200, 100);
   ASSERT_TRUE(scheduler_->Round());
-  submit("second", 200, 100);  // waits for the first
+  submit("second", 200, 100);  // waits until the first ends
   for (int i = 0; i < 5; ++i) submit("small", 30, 10);
   RunAll();
   const std::vector<std::string> expected = {"first",  "small", "small", "small",
@@ -234,11 +234,11 @@ TEST_F(AdmissionTest, CancelledInTheQueueInPrefillAndInDecode) {
   RunAll();
   EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
   EXPECT_EQ(scheduler_->state().n_cancelled, 3);
-  running_ticket.Cancel();  // of what is over: nothing
+  running_ticket.Cancel();  // no effect: it has ended
   EXPECT_FALSE(scheduler_->Round());
 }
 
-// The current block is the last one that a cancelled prompt computes.
+// A cancelled prompt computes no block after the current one.
 TEST_F(AdmissionTest, ACancelledPromptStopsWithinABlock) {
   SchedulerOptions options = Options();
   options.max_token_gap_ms = 10000;

@@ -1,4 +1,4 @@
-// Who begins, with what, and whether its bytes are free.
+// Admission: which request starts, from which session, and whether its bytes are free.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -9,11 +9,13 @@
 namespace winnow::runtime {
 namespace {
 
-// Prompts that are read together are so long in all: longer ones gain nothing by company.
+// Maximum total length of prompts that are read together, in tokens: longer ones gain nothing from
+// sharing a pass.
 constexpr int64_t kSharedTokens = 512;
-// A shorter beginning is read as fast as it is copied.
+// Minimum prefix that is copied, in tokens: a shorter one is read as fast.
 constexpr int64_t kMinCopied = 16;
-// Or than a file is read.
+// Minimum number of tokens that a saved prefix must add to those in memory: fewer are read as fast
+// from the prompt as from a file.
 constexpr int64_t kMinRead = 64;
 
 bool Evicts(const Session& session) { return session.compression().method != nullptr; }
@@ -73,7 +75,7 @@ SchedulerLoop::Answer SchedulerLoop::WaitForRoom(Job& job, int64_t n_bytes) cons
   return Answer::kWaits;
 }
 
-// One prompt is in prefill at a time, or several short ones.
+// One prompt is in prefill at a time, or several short ones that share a pass.
 void SchedulerLoop::Admit() {
   if (!reading_.empty()) return;
   const auto alone = [&](const std::shared_ptr<Job>& job) {
@@ -81,7 +83,7 @@ void SchedulerLoop::Admit() {
   };
   while (reading_.empty()) {
     if (waiting_.Offer(alone, /*asks_all=*/is_stuck())) continue;
-    // Where nobody leaves any more, there is never more room than now.
+    // When nothing runs, memory never becomes free: fail the first request that does not fit.
     if (!is_stuck() || !FailFirstTooLarge()) break;
   }
   const auto n_tokens = [&] {
@@ -137,7 +139,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   }
   int64_t needed = job->request.n * bytes->steady + bytes->prefill;
   if (source.idle != nullptr) {
-    // A copy is whole before it is cut back.
+    // A copy has the full size until it is truncated.
     needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
   }
   if (MakeRoomFor(*job, needed, source.idle)) {
@@ -151,7 +153,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoomFor(*job, alone)) {
     return WaitForRoom(*job, needed);
   }
-  // A copy does not fit beside the session that the prompt begins with.
+  // A copy does not fit beside the session that shares the prefix: read the whole prompt.
   Begin(job, {.rest = job->request.prompt}, job->fresh);
   return Answer::kStarted;
 }
@@ -172,7 +174,7 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
     job->loading = false;
     if (error == nullptr) return;
     job->load_error = *error;
-    // Nothing is wrong with the request where a file cannot be read.
+    // If the file cannot be read, the request itself is not invalid.
     if (error->kind == ErrorKind::kInvalid) job->load_error->kind = ErrorKind::kNotFound;
   });
   return store_.Find(id);
@@ -203,7 +205,8 @@ SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) co
   const std::vector<TokenId>& prompt = job.request.prompt;
   const std::span<const TokenId> text = idle.session->tokens();
   Source source = {.idle = &idle,
-                   // What was evicted cannot be undone: if the request fails, the session is there.
+                   // Eviction cannot be undone: work on a copy, so that the session is unchanged if
+                   // the request fails.
                    .copy = Evicts(*idle.session) || store_.saving(idle),
                    .n_tokens = std::ssize(text),
                    .reuse = Evicts(*idle.session) ? PrefixReuse::kCompressed : PrefixReuse::kExact};
@@ -214,7 +217,7 @@ SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) co
     source.rest.insert(source.rest.end(), prompt.begin(), prompt.end());
   }
   if (source.rest.empty() && idle.session->logits().empty() && !text.empty()) {
-    // The logits after the last token are gone: it is read once more.
+    // The logits after the last token are gone: read that token again.
     source.rest.push_back(text.back());
     --source.n_tokens;
   }
@@ -240,7 +243,8 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
     const SessionStore::Prefix prefix =
         store_.FindPrefix(prompt, job.options, job.request.reuse_across_questions);
     if (prefix.idle != nullptr) {
-      // Most conversations go on where they ended. What somebody else may still want is copied.
+      // Most conversations continue where they ended: their session is taken over. A session that
+      // another request may still want is copied.
       const auto [n_tokens, reuse] = prefix.match;
       const bool whole = n_tokens == prefix.idle->session->n_tokens();
       const bool is_replaced = Replaces(job, *prefix.idle);
@@ -256,7 +260,8 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
   return source;
 }
 
-// What is read has no name: the session of the file's name may be in use, or be another by now.
+// The session read from the file gets no name: the named session may be in use, or may have changed
+// since it was saved.
 bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) {
   Job& job = *shared_job;
   const Request& request = job.request;
@@ -272,7 +277,7 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   if (job.prefix_file->empty()) return false;
   const std::string file = *job.prefix_file;
   const auto max_bytes = store_.ReadMaxBytes(file);
-  // It stays while the request works on a copy.
+  // Room for two: the session stays while the request works on a copy of it.
   const int64_t with_copy = max_bytes ? *max_bytes + *max_bytes : 0;
   const bool fits = max_bytes && MakeRoom(with_copy, {.claimed = true});
   if (max_bytes && !fits && fits_alone(with_copy) && room_comes()) return true;
@@ -289,7 +294,7 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
 }
 
 Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) const {
-  // Cut back to a part, a session without a method is as one of its own.
+  // A session without a method that is truncated to a prefix takes the bytes of a new one.
   if (source.idle == nullptr ||
       ((job.session.empty() || job.creates) && !Evicts(*source.idle->session))) {
     return job.fresh;

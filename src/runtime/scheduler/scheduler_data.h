@@ -27,59 +27,62 @@ inline RequestError ShuttingDown() {
   return {ErrorKind::kUnavailable, "the server is shutting down"};
 }
 
-// What crosses threads: requests and commands go in under a mutex, the state comes out under
-// another. Everything else is the loop's.
+// The state shared between threads: requests and commands go in under one mutex, the published
+// state comes out under another. Everything else belongs to the loop's thread.
 struct Scheduler::Data {
   Data(Engine& engine_, const SchedulerOptions& options_, std::unique_ptr<SessionFolder> folder_,
        Log& log_, const Clock* clock_);
 
-  // For the loop's thread. `stopped` is called instead where there is no loop any more, `failed`
-  // after an exception, if it is there.
+  // Work for the loop's thread. `stopped` runs instead of `run` once the scheduler has stopped;
+  // `failed`, if set, runs after `run` threw an exception.
   struct Command {
     std::function<void()> run;
     std::function<void()> stopped;
     std::function<void(const RequestError& error)> failed = {};
   };
   void Post(Command command);
-  // A command that somebody waits for; `fail` tells him why it is not done.
+  // Posts a command whose caller waits for the outcome; `fail` tells the caller why it was not run.
   void PostCall(std::function<void()> call,
                 const std::function<void(const RequestError& error)>& fail);
-  // The error of what was thrown. A template, as std::function may throw before it is called.
+  // Runs `work`; an exception becomes an error. A template, because making a std::function may
+  // throw before the call.
   template <class Work>
   std::optional<RequestError> Guard(const Work& work) {
     try {
       work();
       return std::nullopt;
-    } catch (const std::exception& problem) {  // memory, mostly
+    } catch (const std::exception& problem) {  // mostly std::bad_alloc
       return LogThrown(problem);
     }
   }
   RequestError LogThrown(const std::exception& problem) noexcept;
   void RunCommand(const Command& command);
-  // As many of `to_run` as a part of the gap between tokens allows, one at least.
+  // Runs commands of `to_run` for at most a part of the gap between tokens (kCommandShare); the
+  // others come first in the next round.
   void RunCommands();
-  // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
+  // Runs `task` on the I/O thread, then `then` on the loop's. Call on the loop's thread.
   void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
-  // Whether nothing runs or is to be done.
+  // Whether no request and no file work is left.
   bool idle() const { return loop.idle() && loop.n_file_work() == 0; }
-  // Takes over what came in. True: there was something.
+  // Takes over new requests and runs commands. True: there were any.
   bool TakeIncoming();
   void PublishState();
   bool Round();
   void Run();
-  // Fails what is left.
+  // Fails the requests and commands that are left.
   void Close();
 
   std::variant<std::shared_ptr<Job>, RequestError> Check(Request request);
-  // For a request that continues `name`.
+  // Claim a name; the error says why that is not possible. ClaimExisting: for a session that
+  // exists; ClaimNew: for one that does not.
   std::optional<RequestError> ClaimExisting(const std::string& name, SessionClaim& claim) const;
   std::optional<RequestError> ClaimNew(const std::string& name, SessionClaim& claim) const;
-  // For a request that makes a session of this name, whether or not there is one.
+  // For a request that replaces the session of this name, if there is one.
   std::optional<RequestError> ClaimToReplace(const std::string& name, SessionClaim& claim) const;
   std::optional<RequestError> CheckQueue();
   std::optional<RequestError> CheckDraining();
-  // Work on files waits too, not more of it than of requests, and none begins while draining. On
-  // the loop's thread.
+  // Error: draining, or max_waiting files are already waiting to be read or written. Call on the
+  // loop's thread.
   std::optional<RequestError> CheckFileQueue();
   std::variant<Ticket, RequestError> Enqueue(std::shared_ptr<Job> job);
 
@@ -91,19 +94,19 @@ struct Scheduler::Data {
   const Clock& clock;
   SessionNames names;
   SchedulerLoop loop;
-  FileQueue files;  // ends before the sessions that it writes
+  FileQueue files;  // destroyed before the sessions that it writes
 
   const std::shared_ptr<Signal> signal = std::make_shared<Signal>();
-  std::mutex& mutex = signal->mutex;  // of what follows
+  std::mutex& mutex = signal->mutex;  // guards the members down to `commands`
   bool draining = false;
   bool stopping = false;
   bool stopped = false;
-  int n_queued = 0;  // requests that wait, with those that just came in
+  int n_queued = 0;  // waiting requests, including `incoming`
   uint64_t next_id = 1;
   std::vector<std::shared_ptr<Job>> incoming;
   std::list<Command> commands;
 
-  std::list<Command> to_run;  // the loop's: commands that it has taken
+  std::list<Command> to_run;  // taken from `commands` by the loop, not run yet
 
   mutable std::mutex state_mutex;
   SchedulerState state;

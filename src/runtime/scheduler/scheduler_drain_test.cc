@@ -1,4 +1,4 @@
-// Sessions are there for other processes while the last answers are finished here.
+// Draining: sessions are saved for other processes while the last responses are finished here.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ class SchedulerDrainTest : public testing::SchedulerSessionsTest {
     const auto info = ReadSessionInfo(Path(name));
     return info ? info->n_tokens : -1;
   }
-  // An answer of n tokens that runs when draining begins. `look` is called at its last token.
+  // Drains while a response of n tokens is running. `look` is called at its last token.
   void DrainBehind(const std::string& session, int64_t n, std::function<void()> look) {
     Request request = MakeRequest(Prompt(5, 2), n);
     request.session = session;
@@ -51,7 +51,7 @@ TEST_F(SchedulerDrainTest, IdleSessionsAreSavedBeforeTheLastAnswerEnds) {
   EXPECT_EQ(TokensInFile("long"), 60 + 5 + 29);
 }
 
-// Which may have gone on with it and saved it meanwhile.
+// The other process may have continued the session and saved it meanwhile.
 TEST_F(SchedulerDrainTest, ASavedSessionIsAnotherProcessesFromThenOn) {
   const auto longer = Session::Make(*engine_, {}).value();
   ASSERT_TRUE(longer->Prefill(Prompt(200, 1)).value());
@@ -64,7 +64,7 @@ TEST_F(SchedulerDrainTest, ASavedSessionIsAnotherProcessesFromThenOn) {
   EXPECT_EQ(TokensInFile("idle"), 200);
 }
 
-// A compressed session is worked on as a copy; what it was before is not saved once more.
+// A request on a compressed session works on a copy; the session as it was before is not saved.
 TEST_F(SchedulerDrainTest, ARunningCopyIsSavedWhenItEnds) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("long", Prompt(60, 1), Compressed("h2o", 24))), "");
@@ -75,13 +75,13 @@ TEST_F(SchedulerDrainTest, ARunningCopyIsSavedWhenItEnds) {
 TEST_F(SchedulerDrainTest, WhatCouldNotBeSavedIsTriedOnceMoreAndThenSaid) {
   Make(WithFolder());
   for (const char* id : {"idle", "long"}) ASSERT_EQ(Problem(Create(id, Prompt(60, 1))), "");
-  // A folder stands where the file belongs.
+  // A folder is in the place of the file.
   std::filesystem::create_directories(Path("idle") + "/inside");
   DrainBehind("long", 30, [&] { std::filesystem::remove_all(Path("idle")); });
   EXPECT_EQ(TokensInFile("idle"), 60);
 }
 
-// Clients that go on would keep the process from ending.
+// Otherwise clients that keep sending requests would keep the process from ending.
 TEST_F(SchedulerDrainTest, NobodyBeginsWorkOnFilesAnyMore) {
   Make(WithFolder());
   for (const char* id : {"idle", "long"}) ASSERT_EQ(Problem(Create(id, Prompt(60, 1))), "");

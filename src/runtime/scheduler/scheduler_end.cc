@@ -1,4 +1,4 @@
-// How requests end, and what stays of them.
+// How requests end, and what is kept of their sequences.
 #include <utility>
 
 #include "base/check.h"
@@ -45,23 +45,24 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
   EndJob(*job, nullptr, {&finished, 1});
 }
 
-// The first choice goes on as a session.
+// The sequence of the first choice becomes an idle session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
   IdleSession idle = {.name = job.session,
                       .session = sequence.TakeSession(),
                       .n_document = job.n_document,
                       .used = clock_.now()};
-  // What a stop string ends with is not shown.
+  // The token that completes a stop string is hidden from the client: it is not part of the text.
   const bool is_hidden = sequence.finish() == Finish::kStopString;
   if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
   if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
-  // Of a name, the one that was is replaced.
+  // Replaces an idle session of the same name.
   store_.Put(std::move(idle));
   store_.DropUnnamed(options_.max_unnamed);
 }
 
-// The request has failed: its session is as it was before. A copy is dropped, and of an unnamed
-// session, or one that was to be replaced, the part stays that the prompt began with.
+// The request has failed: restores its session. A named session that it continued is as before: a
+// copy is dropped, or the session itself is truncated. Of an unnamed session, or of one that was to
+// be replaced, the reused prefix stays.
 void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
   if (job.session.empty() || job.creates) {
     const bool has_name = job.took_replaced;
@@ -115,7 +116,8 @@ void SchedulerLoop::TellCancelled(Job& job) {
   EndJob(job, &error, cancelled);
 }
 
-// Who is told the end may ask again at once: the session is free by then.
+// Releases the session's name before it sends the last events: a client may send its next request
+// as soon as it sees them.
 void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const Event> last) {
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
@@ -151,7 +153,7 @@ void SchedulerLoop::BeginSaves() {
   for (const std::string& name : names) SaveSoon(name);
 }
 
-// What is not written is left to SaveAll, which says why.
+// Sessions that are not written here are left to SaveAll, which logs why it cannot save them.
 void SchedulerLoop::SaveSoon(const std::string& id) {
   const IdleSession* idle = store_.Find(id);
   if (options_.session_path.empty() || idle == nullptr || idle->copied || idle->saved) return;

@@ -1,4 +1,4 @@
-// Sessions are put away while others go on.
+// Sessions are evicted from memory while other requests go on.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 
 class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
  protected:
-  // Sessions "a" and "b" of 80 tokens in memory, which has room for three such; the disk is busy.
+  // Sessions "a" and "b" of 80 tokens, in memory with room for three of them; the disk is busy.
   void MakeFull() {
     const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 20).value();
     MakeSlow(3 * plan.steady + plan.prefill);
@@ -21,7 +21,7 @@ class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
       ASSERT_EQ(End(made), "");
     }
   }
-  // The same in memory that has no room for a third.
+  // The same, in memory without room for a third.
   void MakeBrimful() {
     const auto session = Session::Make(*engine_, {}).value();
     const SequenceBytes plan = PlanSequence(*session, 80, 0).value();
@@ -34,7 +34,7 @@ class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
       ASSERT_EQ(End(made), "");
     }
   }
-  // Of another text.
+  // Creates a session of another text.
   Pending BeginOther(const std::string& id, int n = 100) {
     return Begin(
         [&](auto done) { scheduler_->CreateSession(id, MakeRequest(Prompt(n, 5), 0), done); });
@@ -68,7 +68,7 @@ TEST_F(SchedulerEvictionsTest, NobodyWaitsWhileASessionIsWritten) {
   EXPECT_EQ(End(other), "");
   EXPECT_EQ(TokensInFile("a"), 80);
   EXPECT_EQ(InMemory().find('a'), std::string::npos);
-  // It is read again.
+  // The session is read again.
   EXPECT_EQ(End(BeginAnswer("a", 9, 6)), AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {}));
 }
 
@@ -90,7 +90,8 @@ TEST_F(SchedulerEvictionsTest, CopiesAndFilesWaitForRoom) {
   }
 }
 
-// What it says while it leaves is not lost, nor is what replaces it.
+// A response of a session that is being evicted is not lost, and neither is the session that
+// replaces it.
 TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
   const auto expected = AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {});
   ASSERT_NO_FATAL_FAILURE(MakeFull());
@@ -110,7 +111,7 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
   EXPECT_EQ(kept->tokens.size(), 80u + 9 + 5);
 }
 
-// Its bytes are free when it was written, deleted or not.
+// The bytes of an evicted session are free once it was written, deleted or not.
 TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
   ASSERT_NO_FATAL_FAILURE(MakeBrimful());
   auto first = BeginFork("b", "c");
@@ -123,7 +124,7 @@ TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
   EXPECT_EQ(End(first), "");
 }
 
-// It may be asked for while it leaves, and is on the disk then.
+// A session can be saved while it is being evicted, and is on disk afterwards.
 TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsSaved) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
@@ -136,7 +137,7 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsSaved) {
   EXPECT_EQ(TokensInFile("a"), 80);
 }
 
-// A file that waits for room to be read is read as it was when it was asked for.
+// A file that waits for memory is read as it was when the request came in.
 TEST_F(SchedulerEvictionsTest, NothingElseIsDoneWithAFileThatIsToBeRead) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("file", Prompt(80, 3))), "");
@@ -160,7 +161,8 @@ TEST_F(SchedulerEvictionsTest, NothingElseIsDoneWithAFileThatIsToBeRead) {
   EXPECT_EQ(End(again), "");
 }
 
-// While somebody is answered, two that wait do not put each other's sessions away again and again.
+// While a response is running, two requests that wait do not evict each other's sessions again and
+// again.
 TEST_F(SchedulerEvictionsTest, TwoThatWaitDoNotReadByTurns) {
   Make(WithFolder());
   for (const char* id : {"a", "b"}) {
@@ -175,7 +177,7 @@ TEST_F(SchedulerEvictionsTest, TwoThatWaitDoNotReadByTurns) {
   options.max_running = 3;
   int n_files = 0;
   options.on_file_work = [&] { ++n_files; };
-  // One of the two fits beside the answer as it is, and none with 200 tokens more.
+  // One of the two sessions fits beside the response as it is, and neither with 200 tokens more.
   options.memory_limit_bytes = ModelBytes(*engine_) +
                                StepBufferBytes(*engine_, 3, options.defaults.row_block) +
                                plan(60, 100).steady + plan(130, 10).steady + 60'000;
@@ -196,8 +198,8 @@ TEST_F(SchedulerEvictionsTest, TwoThatWaitDoNotReadByTurns) {
   }
 }
 
-// Where nothing can be written, whoever needs the room is told so, and the disk is not asked again
-// and again.
+// If nothing can be written, requests that need the memory get an error, and the disk is not tried
+// again and again.
 TEST_F(SchedulerEvictionsTest, WhatCannotBeWrittenStays) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   disk_->Free();
@@ -211,7 +213,7 @@ TEST_F(SchedulerEvictionsTest, WhatCannotBeWrittenStays) {
   EXPECT_EQ(End(BeginAnswer("a", 9, 6)), AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {}));
 }
 
-// All of them, one after another, in memory for few.
+// More sessions than fit in memory, used one after another.
 TEST_F(SchedulerEvictionsTest, ManySessionsAreAskedInLittleMemory) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   disk_->Free();

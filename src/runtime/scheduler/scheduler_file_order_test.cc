@@ -1,4 +1,5 @@
-// Work on one file, asked for while more is to come: nothing is mixed up and nothing lost.
+// Several operations on one file, queued while the disk is busy: nothing is mixed up and nothing is
+// lost.
 #include <memory>
 #include <utility>
 
@@ -9,11 +10,11 @@ namespace {
 
 class SchedulerFileOrderTest : public testing::SchedulerFilesTest {
  protected:
-  // Of the tasks that are to come.
+  // Holds the file tasks that come from now on.
   void HoldDisk() { disk_ = std::make_unique<testing::SlowDisk>(); }
 };
 
-// The file changes between the request and the reading of it.
+// The file changes between the request and the read.
 TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   const auto expected = AloneAfter(Prompt(20, 1), Prompt(9, 2), 6, {});
   MakeSlow();
@@ -23,7 +24,7 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   auto long_made =
       Begin([&](auto done) { scheduler_->CreateSession("long", std::move(document), done); });
   ASSERT_EQ(End(long_made), "");
-  ASSERT_FALSE(End(BeginAnswer("long", 9, 6)).empty());  // its last token is not read
+  ASSERT_FALSE(End(BeginAnswer("long", 9, 6)).empty());  // the session has not read its last token
   auto short_made = BeginCreate("short", 20);
   ASSERT_EQ(End(short_made), "");
   auto saved = BeginSave("long", "file");
@@ -43,7 +44,7 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   EXPECT_EQ(kept->n_document, 0);
   EXPECT_EQ(End(BeginAnswer("a", 9, 6)), expected);
 
-  // One that takes more than was reserved for it is not read.
+  // A session that takes more bytes than were reserved for it is not read.
   HoldDisk();
   saved = BeginSave("long", "file");
   restored = BeginRestore("b", "file");
@@ -60,7 +61,8 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   EXPECT_EQ(whole->n_document, 60);
 }
 
-// Whoever asks for more than the disk can do keeps nobody else's files waiting.
+// A client that asks for more file work than the disk can do does not keep other clients' files
+// waiting.
 TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
   MakeSlow(/*limit_bytes=*/0, /*max_waiting=*/4);
   auto made = BeginCreate("a", 60);
@@ -72,7 +74,7 @@ TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
   again = BeginSave("a", "file");
   EXPECT_EQ(EndKind(again), ErrorKind::kBusy);
   ASSERT_FALSE(End(BeginAnswer("a", 9, 6)).empty());
-  auto later = BeginSave("a", "file");  // there is more of it
+  auto later = BeginSave("a", "file");  // the session is longer now
   auto other = BeginSave("a", "other");
   auto third = BeginSave("a", "third");
   auto fifth = BeginSave("a", "fifth");
@@ -99,17 +101,17 @@ TEST_F(SchedulerFileOrderTest, TheLastSaveIsTheOneThatStays) {
   auto first = BeginSave("a", "file");
   ASSERT_TRUE(disk_->WaitUntilBusy());
   auto second = BeginSave("b", "file");
-  auto third = BeginSave("a", "file");  // the first is being written, but will not stay
+  auto third = BeginSave("a", "file");  // the first is being written, but will be overwritten
   WaitForCommands();
   disk_->Free();
   for (Pending* pending : {&first, &second, &third}) EXPECT_EQ(End(*pending), "");
   EXPECT_EQ(TokensInFile("file"), 60);
 }
 
-// A session whose file is worked on keeps its memory until then: it would be written between.
+// A session is not evicted while its file is in use: it would be written in between.
 class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
  protected:
-  // Sessions "a" of 60 tokens and "b" of 30, in memory for n_sessions of 90.
+  // Sessions "a" of 60 tokens and "b" of 30, in memory for n_sessions sequences of 90 tokens.
   void MakeSessions(int n_sessions) {
     const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 10).value();
     MakeSlow(n_sessions * plan.steady + plan.prefill);
@@ -119,10 +121,10 @@ class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
     auto b = BeginCreate("b", 30);
     ASSERT_EQ(End(b), "");
   }
-  // While the disk is busy a session needs the memory of the others.
+  // A new session needs the memory of the others while the disk is busy.
   void NeedMemory() {
     ASSERT_TRUE(disk_->WaitUntilBusy());
-    // It begins as none of them.
+    // It shares no prefix with them.
     Request document = MakeRequest(Prompt(100, 3), 0);
     auto other =
         Begin([&](auto done) { scheduler_->CreateSession("other", std::move(document), done); });
@@ -162,7 +164,7 @@ TEST_F(SchedulerEvictionOrderTest, AFileIsReadAsItWasWhenAskedFor) {
     auto saved = BeginSave(id, id);
     ASSERT_EQ(End(saved), "");
   }
-  auto other = BeginRestore("a", "b");  // and is not what its file has
+  auto other = BeginRestore("a", "b");  // "a" now differs from its file
   ASSERT_EQ(End(other), "");
   HoldDisk();
   auto restored = BeginRestore("b", "a");
@@ -173,7 +175,7 @@ TEST_F(SchedulerEvictionOrderTest, AFileIsReadAsItWasWhenAskedFor) {
   EXPECT_EQ(kept->tokens.size(), 60u);
 }
 
-// The session of that name has more by now, and would be the first to go.
+// The session with the file's name is longer by now, and would be the first to be evicted.
 TEST_F(SchedulerEvictionOrderTest, RoomForAFileIsNotMadeByWritingIt) {
   ASSERT_NO_FATAL_FAILURE(MakeSessions(2));
   auto saved = BeginSave("a", "a");

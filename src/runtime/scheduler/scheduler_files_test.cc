@@ -1,4 +1,4 @@
-// Sessions are read and written while others, and those written themselves, go on.
+// Sessions are read and written while other requests, and requests on those sessions, go on.
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -16,7 +16,7 @@ namespace {
 using testing::SchedulerFilesTest;
 using testing::SchedulerReadingTest;
 
-// Memory that is not there, mostly.
+// Usually std::bad_alloc.
 TEST_F(SchedulerFilesTest, AnExceptionEndsTheCallAlone) {
   SchedulerOptions options = WithFolder();
   bool throws = true;
@@ -48,7 +48,7 @@ TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "a");
   ASSERT_TRUE(disk_->WaitUntilBusy());
-  // A whole answer, while the disk does nothing.
+  // A whole response, while the disk is held.
   EXPECT_EQ(End(BeginAnswer("", 40, 30)), expected);
   EXPECT_EQ(TokensInFile("a"), -1);
   disk_->Free();
@@ -56,7 +56,8 @@ TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   EXPECT_EQ(TokensInFile("a"), 60);
 }
 
-// The file has what there was when it was asked for; two under one name are written in order.
+// The file holds the session as it was when the save was requested; two saves under one name are
+// written in order.
 TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
   for (const bool compressed : {false, true}) {
     SCOPED_TRACE(compressed);
@@ -89,7 +90,7 @@ TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
   }
 }
 
-// Deleted while it is saved, it is gone: its file is removed after it was written.
+// A session that is deleted while it is being saved is gone: its file is removed after the write.
 TEST_F(SchedulerFilesTest, ADeletedSessionStaysDeleted) {
   MakeSlow();
   auto made = BeginCreate("a", 60);
@@ -162,7 +163,7 @@ TEST_F(SchedulerReadingTest, ARequestWaitsForItsSession) {
   EXPECT_EQ(End(std::move(question)), expected);
 }
 
-// What cannot be read ends the request, and leaves nothing.
+// A file that cannot be read ends the request with an error, and no memory stays reserved.
 TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
   MakeWithFile();
   const std::string path = folder_ + "/a.session";
@@ -178,7 +179,7 @@ TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
   EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
 }
 
-// One that another process has replaced by a longer one.
+// Another process has replaced the file by a longer one.
 TEST_F(SchedulerReadingTest, AFileThatHasChangedIsToBeAskedForAgain) {
   const auto longer = Session::Make(*engine_, {}).value();
   ASSERT_TRUE(longer->Prefill(Prompt(200, 1)).value());
@@ -202,7 +203,7 @@ TEST_F(SchedulerReadingTest, AFileThatHasChangedIsToBeAskedForAgain) {
   EXPECT_EQ(BeginKept("a").get(), 200);
 }
 
-// Deleted while somebody reads it, it is gone from memory too.
+// A session that is deleted while it is being read is gone from memory too.
 TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
   MakeWithFile();
   auto kept = BeginKept("a");
@@ -216,7 +217,7 @@ TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
   EXPECT_EQ(End(again), "");
 }
 
-// Sessions that are only to be written or read when the scheduler stops are told so.
+// Requests for sessions that are still to be read or written when the scheduler stops get an error.
 TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
   MakeWithFile();
   std::filesystem::copy_file(folder_ + "/a.session", folder_ + "/c.session");
@@ -248,7 +249,7 @@ TEST_F(SchedulerFilesTest, DrainingWaitsForTheDisk) {
   frees.join();
 }
 
-// Whoever stops without draining gets what is in the queue written.
+// Stop without Drain still writes what is in the queue.
 TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
   MakeSlow();
   auto made = BeginCreate("a", 60);

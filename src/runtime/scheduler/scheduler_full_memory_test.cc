@@ -1,4 +1,4 @@
-// Requests and sessions that want the same memory.
+// Requests and sessions that compete for memory.
 #include <algorithm>
 #include <filesystem>
 
@@ -45,7 +45,7 @@ class SchedulerFullMemoryTest : public testing::SchedulerSessionsTest {
   }
 };
 
-// Both sessions fit as they are, and each of the requests only without the other session.
+// Both sessions fit as they are, but each request fits only without the other session.
 TEST_F(SchedulerFullMemoryTest, TwoRequestsDoNotPutEachOthersSessionsAwayForEver) {
   const int64_t idle = BytesOfIdle(60);
   const SequenceBytes plan = Plan(65, 150);
@@ -68,15 +68,15 @@ TEST_F(SchedulerFullMemoryTest, TwoRequestsDoNotPutEachOthersSessionsAwayForEver
   EXPECT_LE(n_files, 4);
 }
 
-// Nothing is lost where sessions are in memory only: the first request waits until the second,
-// whose session it cannot have, is done.
+// Without a folder no session is lost: the first request waits until the second, whose session it
+// must not evict, is done.
 TEST_F(SchedulerFullMemoryTest, ARequestWaitsForASessionThatAnotherRequestIsToUse) {
   const int64_t idle = BytesOfIdle(100);
   const SequenceBytes large = Plan(5, 200), small = Plan(105, 3);
   const int64_t room = large.steady + large.prefill + idle / 2;
   ASSERT_GT(room, small.steady + small.prefill);
   SchedulerOptions options = WithRoom(room, /*has_folder=*/false);
-  options.max_overtakes = 0;  // waiting would not help the first one
+  options.max_overtakes = 0;  // the second may start first only because nothing runs
   Make(options);
   ASSERT_EQ(Problem(Create("s", Prompt(100, 1))), "");
   const auto first = Ask("", 200);
@@ -100,7 +100,7 @@ TEST_F(SchedulerFullMemoryTest, WhatCanNeverFitIsSaidWithBothNumbers) {
       << Problem(restored);
 }
 
-// A copy that cannot be beside what it is of.
+// A copy that cannot fit beside its original.
 TEST_F(SchedulerFullMemoryTest, ACopyThatCanNeverFitIsTooLarge) {
   const SequenceBytes plan = Plan(100, 0);
   const int64_t idle = BytesOfIdle(100);
@@ -113,7 +113,8 @@ TEST_F(SchedulerFullMemoryTest, ACopyThatCanNeverFitIsTooLarge) {
   EXPECT_EQ(std::get<RequestError>(forked).kind, ErrorKind::kTooLarge) << Problem(forked);
 }
 
-// Two that wait for a session to leave are told when it cannot: neither waits for the other.
+// Two reads that wait for a session to be evicted get an error when it cannot be: neither waits for
+// the other.
 TEST_F(SchedulerFullMemoryTest, FilesThatWaitForRoomDoNotWaitForEachOther) {
   Make(WithFolder());
   for (const char* id : {"x", "y"}) ASSERT_EQ(Problem(Create(id, Prompt(80, 1))), "");
@@ -121,7 +122,7 @@ TEST_F(SchedulerFullMemoryTest, FilesThatWaitForRoomDoNotWaitForEachOther) {
   const SequenceBytes plan = Plan(100, 0);
   Make(WithRoom(plan.steady + plan.prefill, /*has_folder=*/true));
   ASSERT_EQ(Problem(Create("a", Prompt(100, 3))), "");
-  std::filesystem::create_directory(folder_ + "/a.session");  // it cannot be written
+  std::filesystem::create_directory(folder_ + "/a.session");  // so that it cannot be written
   std::vector<Outcome> outcomes;
   for (const char* file : {"x", "y"}) {
     scheduler_->RestoreSession(std::string("of-") + file, file,
@@ -135,7 +136,7 @@ TEST_F(SchedulerFullMemoryTest, FilesThatWaitForRoomDoNotWaitForEachOther) {
   }
 }
 
-// Answers on a copy of it are work on it too.
+// Requests that work on a copy of a session count as use of it.
 TEST_F(SchedulerFullMemoryTest, ADocumentThatPromptsBeginWithIsInUse) {
   const int64_t idle = BytesOfIdle(100);
   const SequenceBytes plan = Plan(100, 0);
@@ -165,7 +166,7 @@ TEST_F(SchedulerFullMemoryTest, WhatWasNotUsedForLongestLeavesFirst) {
   clock_.Advance(1);
   ASSERT_EQ(Problem(Create("other", Prompt(100, 2))), "");
   clock_.Advance(1);
-  // Copies of it are work on it.
+  // Copying it counts as use.
   ASSERT_EQ(Problem(Fork("book", "question")), "");
   clock_.Advance(1);
   ASSERT_EQ(Problem(Delete("question")), "");
@@ -175,7 +176,7 @@ TEST_F(SchedulerFullMemoryTest, WhatWasNotUsedForLongestLeavesFirst) {
   EXPECT_NE(InMemory().find("book"), std::string::npos);
 }
 
-// What a file has is what was saved to it last.
+// A file holds what was saved to it last.
 TEST_F(SchedulerFullMemoryTest, ASessionThatWasReadFromAFileIsNotWrittenOverALaterOne) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("book", Prompt(100, 1))), "");
@@ -203,7 +204,7 @@ TEST_F(SchedulerFullMemoryTest, NothingIsSavedToTheFileOfASessionThatHasChanged)
   EXPECT_EQ(TokensInFile("book"), 40);
 }
 
-// Writing it again would undo what another process did to the file.
+// Writing a saved session again would undo what another process did to the file.
 TEST_F(SchedulerFullMemoryTest, WhatIsSavedIsNotWrittenAgain) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
@@ -255,7 +256,7 @@ TEST_F(SchedulerFullMemoryTest, OneSessionIsFoundWhereverItIs) {
   EXPECT_EQ(scheduler_->state().n_saved_sessions, 0);
 }
 
-// A session is as it was where its file cannot be removed.
+// A session is unchanged if its file cannot be removed.
 TEST_F(SchedulerFullMemoryTest, WhatCannotBeDeletedStays) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");

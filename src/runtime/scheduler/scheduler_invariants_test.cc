@@ -1,4 +1,4 @@
-// A method that does not keep what it states is a bug: in a server it ends the request that meets
+// A method that exceeds the sizes it states is a bug: in a server it ends the request that meets
 // it, in tests the process.
 #include "runtime/scheduler/scheduler_memory.h"
 #include "runtime/session/batch_memory.h"
@@ -67,7 +67,7 @@ class SchedulerInvariantsTest : public SchedulerTest {
     request.keep = false;
     return Submit(std::move(request));
   }
-  // One request meets the bug, those beside and after it do not.
+  // One request meets the bug; the requests beside and after it do not.
   void CheckOnlyOneFails(testing::Answer& buggy, testing::Answer& other) {
     ASSERT_TRUE(buggy.error);
     EXPECT_EQ(buggy.error->kind, ErrorKind::kInternal);
@@ -104,7 +104,7 @@ TEST_F(SchedulerInvariantsTest, AnAnswerThatKeepsTooMuchFailsAlone) {
   CheckOnlyOneFails(*buggy, *other);
 }
 
-// The request was admitted with less than it then takes.
+// The request was admitted with fewer bytes than it takes.
 TEST_F(SchedulerInvariantsTest, ASequenceBeyondItsReservationFailsAlone) {
   Make(Options());
   bugs_.states_too_little = true;
@@ -118,7 +118,7 @@ TEST_F(SchedulerInvariantsTest, ASequenceBeyondItsReservationFailsAlone) {
 TEST_F(SchedulerInvariantsTest, APromptBeyondItsReservationFailsAlone) {
   Make(Options());
   SessionOptions buggy = WithBugs();
-  buggy.compression.prefill_chunk = 8;  // what stays of the first parts is too much
+  buggy.compression.prefill_chunk = 8;  // what is kept of the first parts is too much
   bugs_.states_too_little = true;
   const auto reading = Ask(1, buggy), other = Ask(2, {});
   bugs_.states_too_little = false;
@@ -127,9 +127,9 @@ TEST_F(SchedulerInvariantsTest, APromptBeyondItsReservationFailsAlone) {
   CheckOnlyOneFails(*reading, *other);
 }
 
-// An ended sequence that is too large for the limit goes.
+// An ended sequence that exceeds the limit is evicted.
 TEST_F(SchedulerInvariantsTest, TheMemoryLimitHoldsAgain) {
-  Open(/*survives=*/true, /*n_layers=*/24);  // what stays is more than a prompt takes on top
+  Open(/*survives=*/true, /*n_layers=*/24);  // what is kept exceeds the extra bytes of a prefill
   SchedulerOptions options = Options();
   options.max_running = 1;
   options.max_token_gap_ms = 10000;  // the prompt is read in one round

@@ -17,7 +17,7 @@
 
 namespace winnow::runtime {
 
-// Wakes the scheduler's thread. Tickets may outlive the scheduler, and so does this.
+// Wakes the scheduler's thread. Held by shared_ptr: tickets may outlive the scheduler.
 struct Signal {
   std::mutex mutex;
   std::condition_variable changed;
@@ -30,17 +30,17 @@ struct Signal {
   }
 };
 
-// What a ticket and its request share.
+// Shared by a ticket and its request.
 struct TicketData {
   uint64_t id = 0;
   std::atomic<bool> cancelled = false;
   std::shared_ptr<Signal> signal = {};
 };
 
-// A request on its way through the scheduler. One thread at a time.
+// A request on its way through the scheduler. Not thread-safe.
 struct Job {
   explicit Job(SessionNames& names) : claim(names) {}
-  // A request that an exception took out of the scheduler has failed.
+  // Fails the request if an exception took it out of the scheduler before its end.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -48,48 +48,50 @@ struct Job {
   std::shared_ptr<TicketData> ticket = {};
   Request request;
   Clock::TimePoint arrived = {};
-  SessionOptions options = {};     // of a sequence of its own
+  SessionOptions options = {};     // of a new sequence for this request
   int64_t max_tokens = 0;          // to generate
-  Finish limit = Finish::kLength;  // what ends it there: what was asked for, or the context
-  SequenceBytes fresh = {};        // a choice that begins with nothing
-  int n_overtaken = 0;             // by later ones
-  std::string session = {};        // its named session
-  SessionClaim claim;              // on that name
-  bool creates = false;            // a new one
+  Finish limit = Finish::kLength;  // reason for max_tokens: the request, or the context
+  SequenceBytes fresh = {};        // of one choice without a reused prefix
+  int n_overtaken = 0;             // by later requests
+  std::string session = {};        // the named session that it has claimed
+  SessionClaim claim;              // on the name of `session`
+  bool creates = false;            // it creates `session`, or replaces it
 
-  // Once it was started.
+  // Set when it starts.
   Clock::TimePoint started = {};
-  int64_t n_prompt = 0;  // with what the session held
+  int64_t n_prompt = 0;  // including the tokens the session held
   int64_t n_reused = 0;
   PrefixReuse reuse = PrefixReuse::kNone;
   int n_unfinished = 0;  // choices
-  // Of a named session that goes on: what is undone where the request fails. What runs is a copy,
-  // or the session itself, which was so long and had tokens that were not read.
+  // To undo a failed request that continues a named session: it works on a copy, or on the session
+  // itself, which had n_before tokens and unread_before when it started.
   bool works_on_copy = false;
-  bool took_replaced = false;  // goes on with what was the session that it replaces
+  bool took_replaced = false;  // it took over the session that it replaces
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
-  int64_t n_document = 0;  // of the session
-  // While it waits: a session is read for it from a file, or cannot be.
+  int64_t n_document = 0;  // of the session (Request::n_document)
+  // While it waits: a session is being read from a file for it (loading), or could not be read
+  // (load_error).
   bool loading = false;
   std::optional<RequestError> load_error = {};
-  // It does not fit now; the error it gets if no memory is released.
+  // Set while it does not fit in memory: the error it gets if no memory is released.
   std::optional<RequestError> too_large = {};
-  // A file that its prompt begins as; empty: there is none, or it was read. Found once.
+  // The saved session that shares a prefix with the prompt; empty: none, or it was read. Looked up
+  // once.
   std::optional<std::string> prefix_file = {};
 
-  // The session is to be left: called once with how the request ended, after its last event.
+  // Called once, after the last event, with how the request ended (Scheduler::CreateSession).
   std::function<void(const RequestError* error)> on_end = {};
-  bool is_queued = false;  // and has not ended
+  bool is_queued = false;  // until End
 
   uint64_t id() const { return ticket->id; }
   bool cancelled() const {
     return ticket->cancelled.load(std::memory_order_relaxed) ||
            (request.cancelled && request.cancelled());
   }
-  // A receiver that throws has no memory for the event: its request is cancelled.
+  // Calls on_event. If that throws (no memory for the event), cancels the request.
   void Tell(const Event& event) const;
-  // Tells the last events; the scheduler has released the session.
+  // Sends the last events, then calls on_end. The scheduler has released the session.
   void End(const RequestError* error, std::span<const Event> last);
 };
 

@@ -24,69 +24,71 @@
 
 namespace winnow::runtime {
 
-// What the scheduler does with the engine, round by round. One thread at a time; requests come from
-// Scheduler, which checks them.
+// The scheduler's work on the engine, round by round. Not thread-safe. Requests come from
+// Scheduler, which has checked them.
 class SchedulerLoop {
  public:
-  // Called with how something ended; null: without an error.
+  // Called when work has ended; null: without an error.
   using Then = std::function<void(const RequestError* error)>;
-  // `task` on the I/O thread, then `then` on the loop's.
+  // Runs `task` on the I/O thread, then `then` on the loop's.
   using FileWork = std::function<void(SessionStore::FileTask task, Then then)>;
-  // All outlive the loop. No folder: sessions live in memory only.
+  // All arguments must outlive the loop. Without a folder, sessions live in memory only.
   SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
                 SessionNames& names, Log& log, const Clock& clock, FileWork file_work);
   ~SchedulerLoop();
 
   void Add(std::shared_ptr<Job> job) { waiting_.Add(std::move(job)); }
   // One decode step of all running sequences, then a part of the prompt in prefill. False: there
-  // was nothing to do, or not until a file is read or written.
+  // was nothing to do, or nothing until a file is read or written.
   bool Round();
-  int n_file_work() const { return store_.n_file_work(); }  // under way or to come
+  int n_file_work() const { return store_.n_file_work(); }  // running or queued
   bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
   size_t n_waiting() const { return waiting_.size(); }
   SchedulerState state() const;
-  // Bytes that no request can have: the model and the buffers.
+  // Bytes of the model and the buffers, which no request can have.
   int64_t fixed_bytes() const { return fixed_bytes_; }
 
   // Ends everything with an error.
   void FailAll(const RequestError& error);
-  // Where there is a folder, named sessions that nobody uses are written on the I/O
-  // thread: those that are idle now, and from now on others when their work ends.
+  // If there is a folder, saves named sessions on the I/O thread: idle ones now, others when their
+  // requests end.
   void BeginSaves();
-  // Those that are left, in this thread.
+  // Saves those that are left in the calling thread.
   void SaveAll();
 
-  // Named sessions (Scheduler says more). The caller has claimed the names.
+  // Named sessions (see Scheduler). The caller has claimed the names.
   using SessionOutcome = Scheduler::SessionOutcome;
   bool Has(const std::string& id) { return store_.Find(id) != nullptr; }  // in memory
-  // Whether looking at it takes work on a file.
+  // Whether looking at it takes file work: it is neither running nor in memory.
   bool IsOnlyInFile(const std::string& id) { return FindRunning(id) == nullptr && !Has(id); }
   SessionOutcome Describe(const std::string& id);
-  // Calls `then` when a session is in memory, at once or when its file was read; with an error
-  // where it cannot be.
+  // Calls `then` when the session is in memory, at once or once its file was read; with an error if
+  // it cannot be loaded.
   void Load(const std::string& id, const Then& then);
-  // Reads a file, which becomes session `id`, whether or not there is one.
+  // Reads a file into session `id`, replacing one that exists.
   void Restore(const std::string& id, const std::string& file, const Then& then) {
     ReadFile(id, file, /*replaces=*/true, then);
   }
   // Loads `from`, and copies it when there is room.
   void Fork(const std::string& from, const std::string& to, const Then& then);
-  // Requires: it is in memory. What is to be written in another thread, and then given to EndSave.
-  // Error: it is to be already, as it is now.
+  // Prepares a save, which the caller runs in another thread and then passes to EndSave. Requires:
+  // the session is in memory. Errors (kBusy): the same state is already being saved to this file;
+  // the file is waiting to be read; another session has the file's name and is in use or unsaved.
   std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
                                                              const std::string& file);
   void EndSave(const SessionStore::Saving& saving, bool is_written) {
     store_.EndSave(saving, is_written);
   }
-  // What is to be deleted: kNotFound, or kBusy as long as it waits to be read.
+  // Describes the session to be deleted. Errors: kNotFound; kBusy while its file waits to be read.
   SessionOutcome FindToDelete(const std::string& id);
-  // Between the two its file, if there can be one, is removed in another thread.
+  // Between BeginDelete and EndDelete, the caller removes the session's file in another thread if
+  // there is a folder.
   void BeginDelete(const std::string& id) { store_.BeginFileWork(id); }
   void EndDelete(const std::string& id, bool is_removed);
-  // Whoever waits for memory looks again. After each work on a file.
+  // Retries file reads and forks that wait for memory. Call after each piece of file work.
   void LookForRoom();
   std::vector<SessionInfo> List() const;
-  // In memory, running or saved.
+  // Of a session in memory, running or saved.
   SessionOutcome FindSession(const std::string& id) const;
   void ReadTokens(const std::string& id,
                   const std::function<void(std::variant<SessionTokens, RequestError>)>& done);
@@ -96,17 +98,18 @@ class SchedulerLoop {
  private:
   using Answer = WaitingQueue::Answer;
 
-  // A request in prefill; null: it has ended, but those it shares the pass with go on.
+  // A request in prefill. Its sequence is null once it has ended while others that share the pass
+  // go on.
   struct Reading {
     std::unique_ptr<Sequence> sequence = {};
-    std::vector<TokenId> rest = {};  // of the prompt
-    SequenceBytes bytes = {};        // of each choice
+    std::vector<TokenId> rest = {};  // of the prompt, to be read
+    SequenceBytes bytes = {};        // steady: of each choice
     int64_t reserved() const;
   };
-  // What a request begins with.
+  // What a request starts from: an idle session, or nothing.
   struct Source {
     IdleSession* idle = nullptr;
-    bool copy = false;  // the idle session stays
+    bool copy = false;  // of the idle session, which stays
     int64_t n_tokens = 0;
     PrefixReuse reuse = PrefixReuse::kNone;
     std::vector<TokenId> rest = {};
@@ -114,32 +117,36 @@ class SchedulerLoop {
 
   // --- admission (scheduler_admit.cc) ---
   void Admit();
-  // Of those that wait for room that does not come; false: there is none.
+  // Fails the first request that waits for memory that will not come free. False: there is none.
   bool FailFirstTooLarge();
   Answer Start(const std::shared_ptr<Job>& job, int64_t max_rest);
   std::variant<Source, RequestError, Answer> FindSource(const std::shared_ptr<Job>& job);
-  // Null: the job waits, or has got an error.
+  // Null: the job waits (`answer`), or has a load_error.
   IdleSession* FindNamed(const std::shared_ptr<Job>& job, Answer& answer);
   Source NamedSource(Job& job, IdleSession& idle) const;
-  // Whether the request may change the session: it takes its place in any case.
+  // Whether the request may take the session over without copying it, because it replaces it
+  // anyway.
   bool Replaces(const Job& job, const IdleSession& idle) const;
-  // Where nothing else can make room for the request. False: it replaces none that is there.
+  // Drops the session that the request replaces, if nothing else can make room. False: there is
+  // none, or running work may make room.
   bool DropReplaced(const Job& job);
   Source PrefixSource(Job& job);
-  // Whether the request waits for a saved session that its prompt begins with. Looks once.
+  // Whether the request waits for a saved session that shares a prefix with its prompt. Looks for
+  // one once per request.
   bool WaitsForSavedPrefix(const std::shared_ptr<Job>& job);
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
-  // Whether so many bytes more are free. If not, idle sessions are put away as far as needed, and
-  // some may be free later (room_comes).
+  // Whether n_bytes more are free. If not, evicts idle sessions as needed; those that must be
+  // written first leave their bytes later (room_comes).
   bool MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared);
-  // Only for the first of those that wait sessions are put away that another one waits for: two
-  // would put each other's away by turns.
+  // MakeRoom evicts sessions that another request waits for only on behalf of the first waiting
+  // request: otherwise two requests would evict each other's sessions in turn.
   bool MakeRoomFor(const Job& job, int64_t n_bytes, const IdleSession* spared = nullptr) {
     return MakeRoom(n_bytes, {.session = spared, .claimed = !waiting_.IsFirst(job)});
   }
-  // Whether work on files goes on that may leave room, besides n_own of them.
+  // Whether file work is under way that may free memory, apart from n_own tasks of the caller and
+  // reads that wait for memory themselves.
   bool room_comes(int n_own = 0) const {
     return n_file_work() - static_cast<int>(waiting_reads_.size()) > n_own;
   }
@@ -147,21 +154,23 @@ class SchedulerLoop {
     return options_.memory_limit_bytes == 0 ||
            fixed_bytes_ + n_bytes <= options_.memory_limit_bytes;
   }
-  // Whether nothing runs, and so no memory comes free by itself.
+  // Whether nothing runs, so that no memory will come free by itself.
   bool is_stuck() const { return reading_.empty() && running_.empty() && n_file_work() == 0; }
-  // Where there is no room: the request waits for others to leave.
+  // There is no room: the request waits for others to end. Sets Job::too_large.
   Answer WaitForRoom(Job& job, int64_t n_bytes) const;
-  // Of what needs so much, besides n_beside that stay: never, or not now.
+  // The error for `what`, which needs n_bytes besides n_beside that stay: kTooLarge if that can
+  // never fit, kQueueFull if it does not fit now.
   RequestError OutOfMemory(const std::string& what, int64_t n_bytes, int64_t n_beside) const;
   int64_t ReservedBytes() const;
   int64_t n_running() const;
 
   // --- sessions (scheduler_sessions.cc) ---
-  const Sequence* FindRunning(const std::string& id) const;  // null: it is not
+  const Sequence* FindRunning(const std::string& id) const;  // null: not running
   void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
-  // The same once for all who ask at a time. No id: what the file has is kept for its prefix.
+  // ReadFile, done once for all callers that ask at the same time. Without an id the session gets
+  // no name and is kept for its prefix.
   void ReadOnce(const std::string& id, const std::string& file, const Then& then);
-  // Its work on the file has begun.
+  // A read that has been announced to the store (SessionStore::BeginFileWork).
   struct FileRead {
     std::string id = {}, file = {};
     bool replaces = false;
@@ -181,16 +190,15 @@ class SchedulerLoop {
   void CheckBytes();
   void CheckLimit();
 
-  // --- ends (scheduler_end.cc) ---
-  // Takes the ended ones out of running_.
+  // Takes ended sequences out of running_ and ends them.
   void Sweep();
   void End(std::unique_ptr<Sequence> sequence);
-  void EndUnread(Reading reading, const RequestError* error);  // null: cancelled
+  void EndUnread(Reading reading, const RequestError* error);  // no error: cancelled
   void Fail(Job& job, const RequestError& error);
   void TellCancelled(Job& job);
   void Keep(Job& job, Sequence& sequence);
   void GiveBack(Job& job, std::unique_ptr<Session> session);
-  // `last`: events that it is told.
+  // `last`: the final events, sent after the session's name is released.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
   void SaveSoon(const std::string& id);
 
@@ -207,12 +215,12 @@ class SchedulerLoop {
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
   std::map<std::pair<std::string, std::string>, std::vector<Then>> loading_;  // by session and file
-  int64_t loading_bytes_ = 0;                         // of what files become, at most
-  std::vector<std::function<void()>> wait_for_room_;  // until some work on a file has ended
-  std::multiset<std::string> waiting_reads_;          // files of those
+  int64_t loading_bytes_ = 0;                         // upper bound for the sessions being read
+  std::vector<std::function<void()>> wait_for_room_;  // retried when some file work has ended
+  std::multiset<std::string> waiting_reads_;          // files of the reads in wait_for_room_
   bool waits_to_be_read(const std::string& file) const { return waiting_reads_.contains(file); }
   Batch batch_;
-  model::Step prefill_step_;      // its buffers are its own: decode steps run in between
+  model::Step prefill_step_;      // has its own buffers, as decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_
   Prefill prefill_;
   Pace pace_;
@@ -220,9 +228,9 @@ class SchedulerLoop {
   Clock::TimePoint prefill_began_;
   SchedulerState counts_;
   int64_t working_bytes_ = 0;  // of running sequences, as of the last round
-  bool over_limit_ = false;    // and it is known
-  bool saves_ended_ = false;   // since BeginSaves
-  // Kept from round to round.
+  bool over_limit_ = false;    // and that was logged
+  bool saves_ended_ = false;   // BeginSaves was called
+  // Reused in every round, so that decode steps do not allocate.
   std::vector<Session*> sessions_;
   std::vector<TokenId> tokens_;
   std::vector<Result<void>> outcomes_;

@@ -15,13 +15,14 @@ int64_t LogitBytes(const Session& session) {
   return session.engine().model().hyperparameters().vocabulary * kFloatBytes;
 }
 
-// A sampler has a copy of the logits, and candidates of twice the size. What a constraint leaves of
-// them is another copy.
+// A sampler holds a copy of the logits, and candidates of twice the size. A constraint adds a
+// masked copy of the logits.
 int64_t SamplerBytes(const Session& session, bool is_constrained) {
   return (is_constrained ? 4 : 3) * LogitBytes(session);
 }
 
-// Keys and values of a head begin and end in pages of their own.
+// The keys and the values of each head start and end in pages of their own: up to one page more for
+// each.
 int64_t PageBytes(const Session& session) {
   return 2 * kPageBytes * session.cache().config().shape.n_kv_heads_in_all();
 }
@@ -38,7 +39,8 @@ Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int
   bytes.steady = reservation.steady_bytes + reservation.list_bytes + LogitBytes(session) +
                  SamplerBytes(session, is_constrained) + PageBytes(session) +
                  n_tokens * static_cast<int64_t>(sizeof(TokenId));
-  // Entries on top of what is kept stand in lists too, where something was evicted before.
+  // The entries of the surplus are in lists too if something was evicted before; a list can be
+  // allocated for an eighth more entries than it has (cache/index/growth.h).
   const int64_t n_rows =
       reservation.prefill_surplus_bytes / std::max<int64_t>(1, cache.bytes_per_slot(0));
   const int64_t chunk = session.compression().prefill_chunk;
@@ -54,12 +56,13 @@ int64_t IdleBytes(const Session& session) {
          session.n_tokens() * static_cast<int64_t>(sizeof(TokenId));
 }
 
-// The file holds all that the session will, and each number in as many bytes or more (cache/
-// snapshot.cc), but for the logits, which it may lack, what is empty in the lists of a head
-// (cache/index/growth.h) and the counts of shared rows.
+// The file contains everything that the session will hold, each number in at least as many bytes
+// (cache/snapshot.cc), except: the logits, which it may lack; the spare capacity of a head's lists
+// (cache/index/growth.h); and the counts of shared rows.
 int64_t MaxRestoredBytes(const Session& empty, int64_t n_tokens, int64_t file_bytes) {
   constexpr int64_t kEmptyBytes = 2 * 48 * sizeof(uint16_t);
-  constexpr int64_t kHighPartBytes = 16;  // of 65536 positions, twice over
+  // Per 65536 positions (cache/index/position_list.h), doubled for growth.
+  constexpr int64_t kHighPartBytes = 16;
   constexpr int64_t kCountBytes = sizeof(int32_t);
   const cache::CacheConfig& config = empty.cache().config();
   const int64_t lists =
@@ -85,7 +88,7 @@ int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_b
                                                     .row_block = row_block,
                                                     .n_sequences = n_sequences,
                                                     .n_positions = model.context()});
-  // The table of positions is one for both, and hidden states count with their prompt.
+  // Both share one position table, counted above, and hidden states are counted with their prompt.
   const int64_t prefill = model::BufferBytes(
       model, {.n_tokens = row_block, .row_block = row_block, .n_sequences = 1, .n_positions = 1});
   return decode + prefill;
@@ -108,10 +111,10 @@ Result<void> CheckPromptFits(const Session& session, int64_t n_prompt) {
 int64_t TokensToGenerate(const Session& session, int64_t n_prompt, int64_t max_tokens) {
   const int64_t context = session.cache().capacity();
   const int64_t n_after = session.n_tokens() + n_prompt;
-  // A text without end ends after another context.
+  // An unlimited text ends after another context length.
   int64_t room = session.capacity() > context ? context : context - n_after;
   room = std::max<int64_t>(0, room);
-  // The last token is chosen, but not read.
+  // The last token is chosen but not read, so it needs no room.
   if (session.capacity() <= context) ++room;
   return max_tokens < 0 ? room : std::min(max_tokens, room);
 }

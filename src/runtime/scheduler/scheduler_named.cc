@@ -22,7 +22,8 @@ bool Succeeded(const Scheduler::SessionOutcome& outcome) {
 
 }  // namespace
 
-// Who goes on to save or to load would keep the scheduler from ever being idle.
+// While draining, no file work may begin: clients that keep saving and loading would keep the
+// scheduler from ever being idle.
 std::optional<RequestError> Scheduler::Data::CheckDraining() {
   const std::lock_guard lock(mutex);
   if (draining) return ShuttingDown();
@@ -140,7 +141,7 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           claim->Release(false);
           return done(found);
         }
-        // Behind those that write it now.
+        // The removal is queued after saves to this file.
         const auto remove = [&data, id]() -> std::optional<RequestError> {
           const auto removed = data.folder->Remove(id);
           if (removed) return std::nullopt;

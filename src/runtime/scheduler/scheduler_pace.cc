@@ -5,17 +5,17 @@
 namespace winnow::runtime {
 namespace {
 
-// Estimates follow what takes longer at once, and what takes less slowly: rows at the end of a
-// layer attend to more entries than those at the beginning of the next one, which the first ones of
-// the layer after that must not be taken for.
+// Estimates rise at once and fall slowly. Rows at the end of a layer attend to more entries, and
+// take longer, than rows at the beginning of the next layer: those must not lower the estimate for
+// the rows that follow.
 constexpr double kDecay = 0.98;
-// Blocks of so few rows waste little of what products of many rows save, and the last ones of a
-// prompt need not be larger (model::Quota::n_rows).
+// Minimum rows of a block: it keeps most of the gain of products of many rows, and is enough for
+// the last block of a prompt (model::Quota::n_rows).
 constexpr int64_t kMinRows = 32;
 constexpr int64_t kGrain = 16;
 constexpr int64_t kFirstRows = 64;   // before anything was measured
-constexpr double kBlockShare = 0.2;  // of the gap, for one block
-constexpr double kMargin = 0.9;      // of the gap that is planned for: times vary
+constexpr double kBlockShare = 0.2;  // share of the gap for one block
+constexpr double kMargin = 0.9;      // share of the gap that is planned for: times vary
 
 }  // namespace
 

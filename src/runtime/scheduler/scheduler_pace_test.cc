@@ -12,11 +12,11 @@ using testing::SchedulerTest;
 
 TEST(Pace, BlocksAreASmallPartOfTheGap) {
   Pace pace(250, 512);
-  EXPECT_EQ(pace.BlockRows(), 64);  // nothing is known yet
+  EXPECT_EQ(pace.BlockRows(), 64);  // nothing was measured yet
   pace.AddBlock(64, 6.4);
   EXPECT_EQ(pace.BlockRows(), 496);  // 50 ms
   pace.AddBlock(496, 4960);
-  EXPECT_EQ(pace.BlockRows(), 32);  // as few as are worth it
+  EXPECT_EQ(pace.BlockRows(), 32);  // the minimum
   for (int i = 0; i < 400; ++i) pace.AddBlock(16, 0.16);
   EXPECT_EQ(pace.BlockRows(), 512);
 }
@@ -39,7 +39,7 @@ double LongestGap(const Answer::Choice& choice) {
   return longest;
 }
 
-// 500 tokens of three layers take 150 ms, a decode step of two sequences 0.6 ms.
+// Prefill of 500 tokens through three layers takes 150 ms, a decode step of two sequences 0.6 ms.
 TEST_F(SchedulerTest, ALongPromptKeepsTheGapBetweenTokens) {
   Make(Options());
   const auto first = Submit(MakeRequest(Prompt(8, 1), 400));
@@ -52,7 +52,7 @@ TEST_F(SchedulerTest, ALongPromptKeepsTheGapBetweenTokens) {
   RunAll();
   for (const auto& answer : {first, second}) {
     EXPECT_LE(LongestGap(answer->choices[0]), 20);
-    EXPECT_GT(LongestGap(answer->choices[0]), 10);  // the prompt has its part
+    EXPECT_GT(LongestGap(answer->choices[0]), 10);  // the prompt gets its share
     EXPECT_EQ(answer->tokens().size(), 400u);
   }
   EXPECT_GT(prompt->n_prefill_events, 5);
@@ -61,7 +61,7 @@ TEST_F(SchedulerTest, ALongPromptKeepsTheGapBetweenTokens) {
   EXPECT_EQ(prompt->tokens(), Alone(Prompt(500, 3), 2));
 }
 
-// Each of them takes 1 ms: the gap is 20.
+// Each call takes 1 ms; the gap is 20 ms.
 TEST_F(SchedulerTest, ManyCallsAboutSessionsKeepTheGap) {
   Make(Options());
   const auto running = Submit(MakeRequest(Prompt(8, 1), 40));
@@ -79,7 +79,7 @@ TEST_F(SchedulerTest, ManyCallsAboutSessionsKeepTheGap) {
   EXPECT_TRUE(std::ranges::is_sorted(order));
 }
 
-// A model ten times as slow: blocks become as small as they may.
+// The model is ten times slower: blocks shrink to the minimum.
 TEST_F(SchedulerTest, BlocksBecomeSmallerOnASlowModel) {
   Make(Options());
   const auto running = Submit(MakeRequest(Prompt(8, 1), 150));
@@ -97,7 +97,7 @@ TEST_F(SchedulerTest, BlocksBecomeSmallerOnASlowModel) {
   EXPECT_EQ(prompt->tokens(), Alone(Prompt(200, 3), 1));
 }
 
-// Where a decode step alone takes longer than the gap, prompts are read all the same.
+// Prompts are read even if a decode step alone takes longer than the gap.
 TEST_F(SchedulerTest, PromptsAreReadWhateverTheGap) {
   SchedulerOptions options = Options();
   options.max_token_gap_ms = 1;

@@ -8,7 +8,7 @@
 
 namespace winnow::runtime {
 
-// Requests that wait for their turn: by priority, then by age.
+// Waiting requests, ordered by priority, then by arrival.
 class WaitingQueue {
  public:
   explicit WaitingQueue(int max_overtakes) : max_overtakes_(max_overtakes) {}
@@ -20,20 +20,22 @@ class WaitingQueue {
   bool IsFirst(const Job& job) const { return !jobs_.empty() && jobs_.front().get() == &job; }
 
   enum class Answer {
-    kStarted,  // it has its turn
+    kStarted,  // it has started
     kWaits,    // it does not fit now
-    kGone,     // it has ended without one
+    kGone,     // it has ended without starting
   };
-  // Offers a turn to the requests in their order until one starts; false: none did. A waiting
-  // request is passed at most max_overtakes times: later ones are not offered a turn then, unless
-  // asks_all. Requests whose session is being read from a file do not count as waiting.
+  // Offers the requests a start in their order until one starts; false: none did. A waiting request
+  // can be overtaken max_overtakes times: after that, later ones are offered no start while it
+  // waits, unless asks_all. A request whose session is being read from a file can be overtaken any
+  // number of times.
   bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
              bool asks_all = false);
-  // Offers a turn to the first one only, which may not be overtaken here.
+  // Offers a start to the first request only, or to the next if that has ended: nothing is
+  // overtaken.
   bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
 
-  std::shared_ptr<Job> TakeFirst();  // null: there is none
-  // Takes out all that `leaves` holds for.
+  std::shared_ptr<Job> TakeFirst();  // null: the queue is empty
+  // Removes and returns all requests for which `leaves` is true.
   std::vector<std::shared_ptr<Job>> Take(const std::function<bool(const Job& job)>& leaves);
 
  private:

@@ -4,7 +4,7 @@
 #include "runtime/session/batch_memory.h"
 #include "runtime/testing/scheduler_sessions_run.h"
 
-// Requests that are a named session afterwards, in place of the one that was (Request::replaces).
+// Requests that replace a named session (Request::replaces).
 namespace winnow::runtime {
 namespace {
 
@@ -43,7 +43,7 @@ TEST_F(SchedulerReplaceTest, AConversationIsReadWholeAndItsBeginningFound) {
   EXPECT_EQ(CountTokens("slot"), 78);
   EXPECT_EQ(scheduler_->state().n_idle_sessions, 1) << "it was not copied";
 
-  // Another text takes its place, then the file's.
+  // Another text replaces the session, then the file's.
   EXPECT_EQ(Replace(Prompt(40, 5), 3)->tokens(), Alone(Prompt(40, 5), 3));
   EXPECT_EQ(CountTokens("slot"), 42);
   ASSERT_EQ(Problem(Restore("slot", "file")), "");
@@ -95,7 +95,7 @@ TEST_F(SchedulerReplaceTest, OneRequestAtATime) {
   EXPECT_EQ(Submit(Replacing(Prompt(5, 2), 3, "../slot"))->error->kind, ErrorKind::kInvalid);
 }
 
-// Who is told that it has ended, or failed, may ask again at once.
+// A client that sees its request end or fail may send the next one at once.
 TEST_F(SchedulerReplaceTest, ItsEndIsToldWhenTheSessionIsFree) {
   Make(Options());
   for (const bool cancels : {false, true}) {
@@ -115,7 +115,7 @@ TEST_F(SchedulerReplaceTest, ItsEndIsToldWhenTheSessionIsFree) {
   }
 }
 
-// Whether it goes on with the session, cuts it back or has nothing of it.
+// Whether the request continues the session, truncates it or uses nothing of it.
 TEST_F(SchedulerReplaceTest, ARequestThatEndsInItsPromptLeavesWhatItBeganWith) {
   Make(Options());
   const auto cancel = [&](std::vector<TokenId> prompt) {
@@ -139,7 +139,8 @@ TEST_F(SchedulerReplaceTest, ARequestThatEndsInItsPromptLeavesWhatItBeganWith) {
   EXPECT_EQ(next->tokens(), Alone(Joined(Prompt(60, 1), Prompt(5, 3)), 4));
 }
 
-// Without a folder nothing can be put away, and a session that a request works on is not closed.
+// Without a folder nothing can be saved to make room, and a session that a request works on is not
+// closed.
 TEST_F(SchedulerReplaceTest, WhatIsReplacedMakesRoom) {
   SchedulerOptions options = Options();
   options.max_running = 2;
@@ -181,7 +182,7 @@ TEST_F(SchedulerReplaceTest, ARefusedRequestClaimsNothing) {
   EXPECT_FALSE(Replace(Prompt(20, 2), 3)->error);
 }
 
-// The folder may have a session of the name that is not in memory.
+// The folder may hold a session of that name that is not in memory.
 TEST_F(SchedulerReplaceTest, AfterARestart) {
   Make(WithFolder());
   const auto first = Replace(Prompt(100, 1), 6);

@@ -10,7 +10,7 @@ namespace {
 
 class SchedulerRestoreTest : public testing::SchedulerSessionsTest {
  protected:
-  // A saved session `name` that nobody has in memory.
+  // Saves a session `name` that is not in memory afterwards.
   void SaveAlone(const std::string& name, int n_tokens, std::optional<SessionOptions> options) {
     Make(WithFolder());
     ASSERT_EQ(Problem(Create(name, Prompt(n_tokens, 1), std::move(options))), "");
@@ -21,7 +21,7 @@ class SchedulerRestoreTest : public testing::SchedulerSessionsTest {
   int64_t FileBytes(const std::string& name) const {
     return static_cast<int64_t>(std::filesystem::file_size(folder_ + "/" + name + ".session"));
   }
-  // Of a session read from a file, and the most that it could be.
+  // Bytes of a session restored from its file, and their upper bound.
   std::pair<int64_t, int64_t> ActualAndMaxBytes(const std::string& name) {
     const std::string path = folder_ + "/" + name + ".session";
     const SessionFileInfo info = ReadSessionInfo(path).value();
@@ -32,7 +32,7 @@ class SchedulerRestoreTest : public testing::SchedulerSessionsTest {
   }
 };
 
-// A restored session has its bytes before it is there: what runs beside it keeps its own.
+// A restored session reserves its bytes before it is read: running requests keep theirs.
 TEST_F(SchedulerRestoreTest, TakesNoMoreThanIsFree) {
   SaveAlone("a", 60, Compressed("h2o", 32));
   const auto [actual, max] = ActualAndMaxBytes("a");
@@ -51,7 +51,7 @@ TEST_F(SchedulerRestoreTest, TakesNoMoreThanIsFree) {
     EXPECT_EQ(Problem(Restore("a", "a")).empty(), fits);
     EXPECT_LE(scheduler_->state().fixed_bytes + scheduler_->state().reserved_bytes,
               options.memory_limit_bytes);
-    // A request for it waits where it does not fit.
+    // A request for the session waits if it does not fit.
     Request question = MakeRequest(Prompt(3, 4), 2);
     question.session = "a";
     const auto asked = Submit(std::move(question));
@@ -77,7 +77,7 @@ TEST_F(SchedulerRestoreTest, TheBytesOfASessionFollowFromItsFile) {
     ASSERT_NO_FATAL_FAILURE(SaveAlone(name, 320, options));
     const auto [actual, max] = ActualAndMaxBytes(name);
     EXPECT_LE(actual, max) << name;
-    // The logits twice, six lists, what a file says of itself, a sixteenth for shared rows.
+    // Slack: the logits twice, six lists, the file's header, a sixteenth for shared rows.
     EXPECT_LE(max, actual + actual / 16 + 8 * 1024) << name;
   }
 }

@@ -1,4 +1,4 @@
-// Decode steps, and prompts read in between.
+// Decode steps, and prefill in between.
 #include <algorithm>
 #include <utility>
 
@@ -38,7 +38,7 @@ bool SchedulerLoop::Round() {
   Admit();
   ReadPrompts();
   CheckBytes();
-  // Those that wait for nothing but a file wait without rounds.
+  // No rounds while requests wait for nothing but files: the end of file work wakes the thread.
   return n_file_work() == 0 || n_before > 0 || n_running() > 0 || waiting_.size() != n_waited;
 }
 
@@ -78,12 +78,13 @@ void SchedulerLoop::Decode() {
 void SchedulerLoop::ReadPrompts() {
   if (!prefill_.active()) return;
   const Clock::TimePoint start = clock_.now();
-  // Where nobody decodes, requests that come in meanwhile are looked at as often.
+  // If no sequence decodes, the gap bounds the time until new requests are looked at.
   const Clock::TimePoint since = running_.empty() ? start : last_tokens_;
   for (bool first = true; prefill_.active(); first = false) {
     const int64_t n_rows = running_.empty() ? options_.defaults.row_block : pace_.BlockRows();
     const Clock::TimePoint before = clock_.now();
-    // A block at least, or a decode step that takes all of the gap would keep prompts waiting.
+    // Run at least one block: a decode step that takes the whole gap would otherwise starve
+    // prompts.
     if (!first && !pace_.Fits(Milliseconds(since, before), n_rows)) break;
     const bool finished = prefill_.Run({.n_blocks = 1, .n_rows = n_rows});
     if (!prefill_.decided()) {
@@ -126,7 +127,7 @@ void SchedulerLoop::FinishPrompts() {
   }
 }
 
-// Its choices go on by themselves.
+// Forks the prompt's sequence into the request's choices, which then run independently.
 void SchedulerLoop::FinishPrompt(Reading reading) {
   Sequence& first = *reading.sequence;
   const std::shared_ptr<Job> job = first.shared_job();
@@ -179,14 +180,15 @@ void SchedulerLoop::DropCancelled() {
     prefill_.Drop(i);
     EndUnread(std::exchange(reading, {}), nullptr);
   }
-  // Where the last one that was not read yet is dropped, the pass is over for the others too.
+  // If that dropped the last prompt that was not read yet, the pass is over for the others too.
   if (!reading_.empty() && !prefill_.active()) FinishPrompts();
   for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
     TellCancelled(*job);
   }
 }
 
-// What was promised when requests were admitted. A request that breaks it ends, the others go on.
+// Checks that sequences stay within what they reserved on admission. A request that takes more
+// ends; the others go on.
 void SchedulerLoop::CheckBytes() {
   Invariants& invariants = engine_.invariants();
   const auto takes = [](int64_t bytes, int64_t reserved, const Error& broken) {
@@ -220,7 +222,8 @@ void SchedulerLoop::CheckBytes() {
   CheckLimit();
 }
 
-// Idle sessions are all that can be more than there is room for, and they can go.
+// Checks the memory limit. Only idle sessions can exceed it, as running ones are within their
+// reservations; they are evicted.
 void SchedulerLoop::CheckLimit() {
   counts_.reserved_bytes = ReservedBytes() + store_.bytes();
   const int64_t limit = options_.memory_limit_bytes;
@@ -243,7 +246,7 @@ SchedulerState SchedulerLoop::state() const {
   state.n_idle_sessions = static_cast<int>(store_.sessions().size());
   state.n_saved_sessions = store_.n_saved();
   state.n_broken_invariants = engine_.invariants().n_broken();
-  // Sessions come and go between rounds too.
+  // Computed here, because sessions come and go between rounds too.
   state.live_bytes = (n_running() == 0 ? 0 : working_bytes_) + store_.bytes();
   state.reserved_bytes = ReservedBytes() + store_.bytes();
   state.limit_bytes = options_.memory_limit_bytes;

@@ -1,4 +1,4 @@
-// Saved sessions that later prompts begin with.
+// Saved sessions that share a prefix with later prompts.
 #include <filesystem>
 
 #include "runtime/scheduler/scheduler_memory.h"
@@ -10,7 +10,7 @@ namespace {
 
 class SchedulerSavedPrefixesTest : public testing::SchedulerFilesTest {
  protected:
-  // A document that an earlier process has read and saved.
+  // Saves a document as an earlier process would have.
   void SaveBefore(const std::string& name, int n_tokens,
                   std::optional<SessionOptions> options = {}) {
     Make(WithFolder());
@@ -29,7 +29,7 @@ class SchedulerSavedPrefixesTest : public testing::SchedulerFilesTest {
     RunAll();
     return answer;
   }
-  // Nothing of a session is in memory.
+  // Counts the named sessions in memory.
   int NumberInMemory() {
     int n = 0;
     for (const SessionInfo& info : List()) n += info.on_disk ? 0 : 1;
@@ -49,11 +49,11 @@ TEST_F(SchedulerSavedPrefixesTest, ADocumentIsReadOnceInTwoProcesses) {
     EXPECT_EQ(answer->reuse, PrefixReuse::kExact);
     EXPECT_EQ(answer->tokens(), Alone(prompt, 6));
   }
-  // The session itself is as it was.
+  // The session itself is unchanged.
   const auto asked = Exercise("book", Prompt(9, 3), 6);
   EXPECT_EQ(asked->n_reused, 200);
   EXPECT_EQ(asked->tokens(), Alone(prompt, 6));
-  // A part of it is as good as the whole.
+  // A part of the text can be reused too.
   const std::vector<TokenId> other = Joined(Prompt(150, 1), Prompt(9, 4));
   EXPECT_EQ(Ask(other)->tokens(), Alone(other, 6));
 }
@@ -76,7 +76,7 @@ TEST_F(SchedulerSavedPrefixesTest, ACompressedDocumentServesWhereAnotherQuestion
 TEST_F(SchedulerSavedPrefixesTest, WhatCannotBeReadIsReadFromThePrompt) {
   SaveBefore("book", 200);
   Make(WithFolder());
-  // Its head and its text are whole.
+  // Damage the end: header and text stay intact.
   const std::string path = folder_ + "/book.session";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   const std::vector<TokenId> prompt = Joined(Prompt(200, 1), Prompt(9, 3));
@@ -100,12 +100,12 @@ TEST_F(SchedulerSavedPrefixesTest, FilesOfThisProcessAreKnownUntilTheyAreRemoved
   EXPECT_EQ(answer->tokens(), Alone(prompt, 6));
 }
 
-// The session of that name has more by now; a question on it is cancelled while its file is read.
+// The session of that name is longer by now; a question on it is cancelled while its file is read.
 TEST_F(SchedulerSavedPrefixesTest, ARunningSessionIsNotReplacedByItsFile) {
   SaveBefore("book", 200);
   Make(WithFolder());
   ASSERT_EQ(Exercise("book", Prompt(40, 7), 3)->n_reused, 200);
-  const auto running = Submit(MakeRequest(Prompt(20, 6), 60));  // so that prompts take many rounds
+  const auto running = Submit(MakeRequest(Prompt(20, 6), 60));  // makes prompts take many rounds
   RunUntil([&] { return running->tokens().size() > 2; });
   Request question = MakeRequest(Prompt(150, 8), 5);
   question.session = "book";
@@ -121,14 +121,14 @@ TEST_F(SchedulerSavedPrefixesTest, ARunningSessionIsNotReplacedByItsFile) {
   EXPECT_EQ(Exercise("book", Prompt(3, 9), 1)->n_reused, 200 + 40 + 2);
 }
 
-// What was read for a prompt is not what somebody saved later under that name.
+// A session read from a file for its prefix is not written over what was saved to that file later.
 TEST_F(SchedulerSavedPrefixesTest, ALaterFileIsNotWrittenOver) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("writer", Prompt(200, 1))), "");
   ASSERT_EQ(Problem(Save("writer", "book")), "");
   scheduler_->Drain();
   Make(WithFolder());
-  // Of the two files the first is read for the prompt.
+  // Of the two files, "book" is read for the prompt.
   const std::vector<TokenId> prompt = Joined(Prompt(200, 1), Prompt(9, 3));
   ASSERT_EQ(Ask(prompt)->n_reused, 200);
   Exercise("writer", Prompt(9, 2), 3);
@@ -139,7 +139,7 @@ TEST_F(SchedulerSavedPrefixesTest, ALaterFileIsNotWrittenOver) {
   EXPECT_EQ(TokensInFile("book"), n_saved);
 }
 
-// Compared with the context is what the session will hold, not what it was copied from.
+// The context must hold the new session's tokens, not those of the session it is copied from.
 TEST_F(SchedulerSavedPrefixesTest, ANewSessionTakesAPartOfALongOne) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("long", Prompt(450, 1))), "");
@@ -150,7 +150,7 @@ TEST_F(SchedulerSavedPrefixesTest, ANewSessionTakesAPartOfALongOne) {
   EXPECT_EQ(Problem(Create("new", prompt)), "");
 }
 
-// Room for the prompt alone, for it and its session, and for a copy beside the session.
+// First there is room for the prompt alone, then also for the session and its copy.
 TEST_F(SchedulerSavedPrefixesTest, WhereThereIsNoRoomThePromptIsRead) {
   SaveBefore("book", 200);
   const std::vector<TokenId> prompt = Joined(Prompt(200, 1), Prompt(9, 3));
@@ -169,7 +169,7 @@ TEST_F(SchedulerSavedPrefixesTest, WhereThereIsNoRoomThePromptIsRead) {
   }
 }
 
-// A session in memory that the prompt begins with takes the room of the copy: it is put away.
+// A session in memory that shares the prefix takes the room of its copy: it is evicted.
 TEST_F(SchedulerSavedPrefixesTest, ASessionThatCannotBeCopiedDoesNotStandInTheWay) {
   const SequenceBytes alone = PlanSequence(*Session::Make(*engine_, {}).value(), 209, 5).value();
   SchedulerOptions options = WithFolder();
@@ -187,7 +187,7 @@ TEST_F(SchedulerSavedPrefixesTest, ASessionThatCannotBeCopiedDoesNotStandInTheWa
   EXPECT_EQ(Exercise("book", Prompt(9, 3), 6)->tokens(), Alone(prompt, 6));
 }
 
-// Who waits for a file holds nobody up.
+// A request that waits for a file does not hold up others.
 TEST_F(SchedulerSavedPrefixesTest, OthersGoOnWhileAFileIsRead) {
   SaveBefore("book", 200);
   MakeSlow();

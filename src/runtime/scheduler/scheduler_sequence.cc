@@ -110,7 +110,7 @@ void Sequence::Choose() {
   sampler_.Accept(token_);
   ++n_generated_;
   if (job_->request.n_probs < 0) return;
-  // Of the model's own logits, before bias, penalties, filters and grammar.
+  // From the model's own logits, before bias, penalties, filters and grammar.
   Probabilities probabilities = ComputeProbabilities(logits, token_, job_->request.n_probs);
   log_probability_ = probabilities.log_probability;
   top_ = std::move(probabilities.top);
@@ -133,7 +133,8 @@ void Sequence::Deliver(Clock::TimePoint now) {
   job_->Tell(event);
   top_ = std::move(event.top);
   const bool is_finished = ends || (constraint_ && constraint_->finished());
-  // finished() reads on, and may meet the problem itself: then the text is no answer.
+  // finished() advances the constraint and may run into the problem itself: the text is then no
+  // valid response.
   if (constraint_ && StopAtProblem()) return;
   if (is_finished) {
     finish_ = Finish::kStop;

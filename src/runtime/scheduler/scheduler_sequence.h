@@ -16,13 +16,15 @@ namespace winnow::runtime {
 
 CacheReport ReportCache(const Session& session);
 
-// A choice of a running request: its session, and what decides about its next token.
+// One choice of a running request: its session and the state that decides its next token (sampler,
+// constraint, stop strings).
 class Sequence {
  public:
   // Error: a sampling value out of range.
   static Result<std::unique_ptr<Sequence>> Make(std::shared_ptr<Job> job, int choice,
                                                 std::unique_ptr<Session> session);
-  // Another choice, which goes on from the same prompt. Error: memory refused.
+  // Another choice that continues the same prompt. Requires: nothing was generated yet. Error: out
+  // of memory.
   Result<std::unique_ptr<Sequence>> Fork(int choice) const;
 
   Job& job() const { return *job_; }
@@ -30,27 +32,27 @@ class Sequence {
   int choice() const { return choice_; }
   Session& session() const { return *session_; }
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
-  // A claim on memory, until the sequence ends.
+  // Bytes reserved for it until it ends.
   int64_t reserved_bytes = 0;
 
-  // The sampler's penalties see the prompt. Before the first Choose.
+  // Shows the prompt to the sampler's penalties. Call before the first Choose.
   void AcceptPrompt(std::span<const TokenId> tokens);
-  // Chooses the next token from the session's logits. Sequences may do so at once, in several
-  // threads.
+  // Chooses the next token from the session's logits. Several threads may call it at the same time
+  // on different sequences.
   void Choose();
-  // Tells the request what was chosen. Afterwards finish() says whether that was all.
+  // Sends the chosen token to the request. finish() then says whether it was the last one.
   void Deliver(Clock::TimePoint now);
-  // The last token that was chosen: the cache does not have it yet.
+  // The last chosen token, which is not in the cache yet.
   TokenId next() const { return token_; }
   bool has_next() const { return n_generated_ > 0; }
   bool is_constrained() const { return constraint_ != nullptr; }
 
   const std::optional<Finish>& finish() const { return finish_; }
-  // What went wrong while choosing or telling; finish() is then kError.
+  // Set together with finish() == kError.
   const RequestError& error() const { return error_; }
   void SetFinish(Finish finish) { finish_ = finish; }
   void SetError(RequestError error);
-  // The last event of this choice. Once. Requires: finish(), and the session is still here.
+  // The last event of this choice. Call once. Requires: finish(), and the session was not taken.
   Event Finished();
 
   int64_t n_generated() const { return n_generated_; }
@@ -59,7 +61,7 @@ class Sequence {
 
  private:
   Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session, Sampler sampler);
-  bool StopAtProblem();  // whether the constraint cannot go on; then an error is set
+  bool StopAtProblem();  // true: the constraint cannot go on, and an error is set
 
   std::shared_ptr<Job> job_;
   int choice_;

@@ -99,7 +99,9 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
   }
   const auto max_bytes = store_.ReadMaxBytes(file);
   if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
-  store_.BeginFileWork(file);  // before room is made: it is read as it is now
+  // Before MakeRoom: the session of this name is then not evicted, which would overwrite the file
+  // before it is read.
+  store_.BeginFileWork(file);
   ReadWhenThereIsRoom(
       {.id = id, .file = file, .replaces = replaces, .max_bytes = *max_bytes, .then = then});
 }
@@ -188,7 +190,7 @@ SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id)
   if (waits_to_be_read(id)) return ToBeRead(id);
   const auto info = store_.Describe(id, clock_.now());
   if (info) return *info;
-  if (store_.HasFile(id)) return SessionInfo{.id = id};  // damaged
+  if (store_.HasFile(id)) return SessionInfo{.id = id};  // a damaged file can be deleted too
   return NotInMemory(id);
 }
 
@@ -273,8 +275,8 @@ void SchedulerLoop::KeptPositions(
       return done(Kept(sequence->session(), sequence->job().n_document, by_head));
     }
   }
-  // While a prompt is read, layers are at different places: what was there before is shown, if
-  // there is a copy.
+  // During prefill, layers hold different numbers of tokens. If the request works on a copy, show
+  // the session as it was before.
   const auto is_read = [&](const Reading& reading) {
     return reading.sequence != nullptr && reading.sequence->job().session == id;
   };

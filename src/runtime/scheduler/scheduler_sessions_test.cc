@@ -39,7 +39,7 @@ TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
     EXPECT_EQ(answer->reuse, PrefixReuse::kCompressed);
     EXPECT_EQ(answer->tokens(), AloneAfter(document, Prompt(9, 2), 6, options));
   }
-  // It goes on behind its answer, whose last token was not read yet.
+  // It continues after its response, whose last token was not read yet.
   const auto next = Exercise("report", Prompt(4, 3), 2);
   EXPECT_EQ(next->n_reused, 114);
   EXPECT_EQ(next->n_prompt, 119);
@@ -51,7 +51,7 @@ TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
             "there is a session second already; delete it first, or take another name");
 }
 
-// What follows a session's text follows all that was shown.
+// A prompt that continues a session follows all the text that the client has seen.
 TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");
@@ -65,7 +65,7 @@ TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   EXPECT_EQ(text().tokens.size(), 51u) << "from its file";
   EXPECT_EQ(text().unread, last);
 
-  // The end of an answer is not text, nor is what a stop string hides.
+  // Neither an end-of-generation token nor the hidden end of a stop string is part of the text.
   Request ends = MakeRequest(Prompt(3, 3), 5);
   ends.session = "chat";
   ends.ignore_eos = false;
@@ -79,7 +79,7 @@ TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   EXPECT_TRUE(text().unread.empty());
   Request stops = MakeRequest(Prompt(3, 4), 50);
   stops.session = "chat";
-  stops.stop = {"piece"};  // in every token's text
+  stops.stop = {"piece"};  // is in the text of every token
   const auto stopped = Submit(std::move(stops));
   RunAll();
   EXPECT_EQ(stopped->finish(), Finish::kStopString);
@@ -128,7 +128,7 @@ TEST_F(SchedulerSessionsTest, OneRequestAtATime) {
   EXPECT_FALSE(Exercise("chat", Prompt(5, 2), 3)->error);
 }
 
-// Whatever ends a request in its prompt, the session is as it was.
+// A request that ends during prefill leaves the session unchanged.
 TEST_F(SchedulerSessionsTest, ACancelledQuestionLeavesTheSession) {
   Make(Options());
   for (const bool compressed : {false, true}) {
@@ -153,7 +153,7 @@ TEST_F(SchedulerSessionsTest, PrefixesOfEndedSequencesAreFound) {
   Make(Options());
   const auto first = Submit(MakeRequest(Prompt(60, 1), 5));
   RunAll();
-  // The same text goes on: the sequence is taken over.
+  // The prompt continues the same text: the sequence is taken over.
   std::vector<TokenId> longer = Joined(Joined(Prompt(60, 1), first->tokens()), Prompt(7, 2));
   const auto second = Submit(MakeRequest(longer, 5));
   RunAll();
@@ -161,7 +161,7 @@ TEST_F(SchedulerSessionsTest, PrefixesOfEndedSequencesAreFound) {
   EXPECT_EQ(second->reuse, PrefixReuse::kExact);
   EXPECT_EQ(second->tokens(), Alone(longer, 5));
   EXPECT_EQ(scheduler_->state().n_idle_sessions, 1);
-  // Another text with the same beginning: a copy, cut back.
+  // Another text with the same beginning: a truncated copy.
   const std::vector<TokenId> other = Joined(Prompt(60, 1), Prompt(30, 9));
   const auto third = Submit(MakeRequest(other, 5));
   RunAll();
@@ -176,7 +176,7 @@ TEST_F(SchedulerSessionsTest, PrefixesOfEndedSequencesAreFound) {
   EXPECT_EQ(fourth->reuse, PrefixReuse::kNone);
 }
 
-// What was kept for one question is not given to another one, unless asked for.
+// A cache that was compressed for one question is not reused for another one, unless requested.
 TEST_F(SchedulerSessionsTest, QuestionsDoNotShareWhatWasKeptForOne) {
   Make(Options());
   const auto ask = [&](const std::string& method, int number, bool across) {
@@ -273,7 +273,7 @@ TEST_F(SchedulerSessionsTest, ADrainedSchedulerGoesOnInTheNextProcess) {
   const auto next = Exercise("report", Prompt(6, 3), 5);
   ASSERT_FALSE(next->error) << next->error->message;
   EXPECT_EQ(next->n_reused, 134);
-  EXPECT_EQ(next->n_prompt, 141);  // the answer's last token was saved too
+  EXPECT_EQ(next->n_prompt, 141);  // the response's last token was saved too
   EXPECT_EQ(next->tokens(), expected);
 }
 
@@ -290,7 +290,7 @@ TEST_F(SchedulerSessionsTest, NothingOutsideTheFolderIsTouched) {
     }
     EXPECT_TRUE(Exercise(name, Prompt(4, 1), 1)->error) << name;
   }
-  // A link in the folder is neither read nor written through.
+  // Symbolic links in the folder are not followed, for reading or writing.
   ASSERT_EQ(Problem(Save("a", "a")), "");
   const std::string outside = folder_ + "-outside";
   std::filesystem::copy_file(folder_ + "/a.session", outside,
@@ -305,7 +305,7 @@ TEST_F(SchedulerSessionsTest, NothingOutsideTheFolderIsTouched) {
   std::filesystem::remove(outside);
 }
 
-// A damaged file changes nothing.
+// Restoring a damaged file changes nothing.
 TEST_F(SchedulerSessionsTest, ARestoredSessionReplacesOnlyWhenAllWasRight) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("a", Prompt(20, 1))), "");
@@ -322,7 +322,7 @@ TEST_F(SchedulerSessionsTest, ARestoredSessionReplacesOnlyWhenAllWasRight) {
   EXPECT_EQ(Exercise("b", Prompt(4, 2), 1)->n_reused, 33);
 }
 
-// What a session says of its document lives as long as it does, in memory and in files.
+// The length of a session's document is kept with the session, in memory and in files.
 TEST_F(SchedulerSessionsTest, ADocumentIsKnownWhereItsSessionIs) {
   const auto n_document = [&](const std::string& id) {
     std::optional<std::variant<KeptTokens, RequestError>> outcome;
@@ -343,7 +343,7 @@ TEST_F(SchedulerSessionsTest, ADocumentIsKnownWhereItsSessionIs) {
     EXPECT_EQ(n_document("report"), 30);
     EXPECT_FALSE(Exercise("report", Prompt(9, 2), 6)->error);
     EXPECT_EQ(n_document("report"), 30);
-    // A request that fails gives the session back.
+    // A cancelled request restores the session.
     Request question = MakeRequest(Prompt(300, 2), 5);
     question.session = "report";
     Submit(std::move(question));

@@ -1,4 +1,5 @@
-// Random requests, cancelled at random, against what each gets alone; and with threads.
+// Random requests, some cancelled at random, compared with the output of each alone; also from
+// several threads.
 #include <algorithm>
 #include <deque>
 #include <thread>
@@ -51,7 +52,8 @@ class SchedulerSoakTest : public SchedulerTest {
     request.options = methods_[static_cast<size_t>(asked.method)];
     request.priority = Draw(3);
     request.keep = Draw(3) == 0;
-    request.reuse_prefix = asked.method == 0;  // what others kept depends on who came first
+    // With a method, the result would depend on the order of the requests.
+    request.reuse_prefix = asked.method == 0;
     request.n = 1 + Draw(3) / 2;
     return request;
   }
@@ -66,7 +68,7 @@ class SchedulerSoakTest : public SchedulerTest {
     const std::vector<TokenId>& alone = alone_[key];
     for (auto& [number, choice] : answer.choices) {
       if (asked.cancelled && choice.finish == Finish::kCancelled) continue;
-      // Greedily, a shorter answer is the beginning of a longer one.
+      // With greedy sampling, a shorter response is a prefix of a longer one.
       ASSERT_EQ(choice.tokens,
                 std::vector<TokenId>(alone.begin(), alone.begin() + asked.max_tokens));
     }
@@ -112,7 +114,7 @@ TEST_F(SchedulerSoakTest, TwoThousandRequests) {
   EXPECT_LE(state.n_idle_sessions, 3);
 }
 
-// The same from several threads, on the scheduler's own.
+// The same from several threads, with the scheduler on its own thread.
 TEST_F(SchedulerSoakTest, FromSeveralThreads) {
   SchedulerOptions options = SoakOptions();
   options.defaults.on_projections = {};

@@ -1,4 +1,4 @@
-// What is looked at before a request is queued, in the thread that brings it.
+// Checks before a request is queued, in the caller's thread.
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +12,8 @@ RequestError Invalid(std::string message, std::string param = {}) {
   return {ErrorKind::kInvalid, std::move(message), std::move(param)};
 }
 
-// Of a prompt that does not fit: it is too long, or the budget that the request names does not suit
-// it.
+// The field to name when a prompt does not fit: it is too long, or the request's budget does not
+// suit it.
 std::string WrongField(const Error& error, const Request& request) {
   if (!request.options) return "prompt";
   const CompressionOptions& budget = request.options->compression;
@@ -100,7 +100,7 @@ std::optional<RequestError> Scheduler::Data::CheckQueue() {
                                                  "again later"};
 }
 
-// Everything that can be said without the engine.
+// Everything that can be checked outside the scheduler's thread.
 std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request request) {
   auto job = std::make_shared<Job>(names);
   job->ticket = std::make_shared<TicketData>();
@@ -134,12 +134,11 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   }
   job->options = request.options.value_or(options.defaults);
   if (request.options) {
-    // Answers do not depend on how a prompt is cut into blocks.
+    // Responses do not depend on how a prompt is cut into row blocks.
     job->options.row_block = options.defaults.row_block;
     if (!job->options.on_projections) job->options.on_projections = options.defaults.on_projections;
   }
   if (job->options.context == 0) job->options.context = engine.model().context();
-  // A session of its own has another plan, known when its turn comes.
   if (job->options.compression.quality != 0) {
     return Invalid(
         "a budget is searched for a quality only where one prompt is read alone: it is not known "
@@ -148,6 +147,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   }
   const auto session = Session::Make(engine, job->options);
   if (!session) return Invalid(session.error().message);
+  // The plan of a request that continues a session is known only when its turn comes (PlanBytes).
   const bool continues = request.session.has_value();
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);

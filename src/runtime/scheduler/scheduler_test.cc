@@ -57,7 +57,7 @@ TEST_F(SchedulerTest, TheContextEndsAnAnswer) {
   const auto answer = Submit(std::move(request));
   RunAll();
   EXPECT_EQ(answer->finish(), Finish::kContext);
-  EXPECT_EQ(answer->tokens().size(), 4u);  // the last one is not read
+  EXPECT_EQ(answer->tokens().size(), 4u);  // the last token is not read
 }
 
 TEST_F(SchedulerTest, ADefaultLimitsAnswersThatNameNone) {
@@ -91,7 +91,7 @@ TEST_F(SchedulerTest, ChoicesGoOnFromOnePrompt) {
   EXPECT_EQ(scheduler_->state().n_requests, 3);
   EXPECT_NE(different->choices[0].tokens, different->choices[1].tokens);
   EXPECT_NE(different->choices[1].tokens, different->choices[2].tokens);
-  // Choice i is what seed + i gives.
+  // Choice i is sampled with seed + i.
   EXPECT_EQ(different->choices[1].tokens, second->choices[0].tokens);
 }
 
@@ -141,7 +141,7 @@ TEST_F(SchedulerTest, LogProbabilitiesAreThoseOfTheModel) {
   EXPECT_EQ(first.top[0].token, first.token);  // greedy, and nothing banned is the best
 }
 
-// Allows one token after another, then nothing.
+// Allows a fixed sequence of tokens, then nothing.
 class Script final : public TokenConstraint {
  public:
   explicit Script(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
@@ -187,7 +187,7 @@ TEST_F(SchedulerTest, AConstraintDecidesWhatMayCome) {
   EXPECT_EQ(other->tokens(), Alone(Prompt(20, 3), 9));
 }
 
-// The logits that it leaves are one more row.
+// The masked logits are one more row.
 TEST_F(SchedulerTest, AConstraintHasItsBytes) {
   Make(Options());
   const auto reserved = [&](std::unique_ptr<TokenConstraint> constraint) {
@@ -263,7 +263,8 @@ TEST_F(SchedulerTest, AnswersMoreThanItWasAskedForAtATime) {
   for (const auto& answer : answers) EXPECT_EQ(answer->finish(), Finish::kLength);
 }
 
-// NaN in the weights' way: an embedding row that is not a number fails those who name it.
+// A NaN in the weights: an embedding row that contains NaN fails only the requests that use its
+// token.
 TEST_F(SchedulerTest, LogitsThatAreNoNumbersFailThatRequestOnly) {
   const auto file = testing::TinyFileWithNan(model::testing::MakeTinySpec("llama"), 66);
   engine_ = Engine::Open({.file = file, .n_threads = 1}, log_).value();
