@@ -8,7 +8,7 @@
 namespace winnow::runtime {
 namespace {
 
-// Buffers of so many rows are kept from step to step.
+// Minimum row block, so that buffers are kept from step to step.
 constexpr int64_t kMinRowBlock = 512;
 
 }  // namespace
@@ -62,7 +62,7 @@ void Batch::Begin(Session& session, std::span<const TokenId> token) {
 }
 
 Result<void> Batch::Run() {
-  // All rows in one block: cutting them would read every weight more than once.
+  // All rows in one block: splitting them would read every weight more than once.
   const auto n_rows = std::max<int64_t>(kMinRowBlock, static_cast<int64_t>(spans_.size()));
   // An exception leaves the sessions as a step that fails.
   struct Abandon {

@@ -9,7 +9,7 @@
 namespace winnow::runtime {
 namespace {
 
-// Beyond any machine; keeps the search from running away where a sequence takes nothing.
+// More than any machine holds; bounds the search if a sequence takes no bytes.
 constexpr int64_t kMaxSequences = 1 << 20;
 
 BatchMemory Sum(const Engine& engine, const SessionOptions& options, const BatchShape& shape,
@@ -25,7 +25,7 @@ BatchMemory Sum(const Engine& engine, const SessionOptions& options, const Batch
       .n_positions = std::clamp<int64_t>(n_tokens, 1, model.context())};
   const int64_t logits_bytes =
       model.hyperparameters().vocabulary * static_cast<int64_t>(sizeof(float));
-  // The last prompt is read when all the other caches are at rest.
+  // Prompts are read one at a time, so only one takes the prefill surplus.
   return {
       .model_bytes = ModelBytes(engine),
       .buffer_bytes = model::BufferBytes(model, use) + n_sequences * logits_bytes,

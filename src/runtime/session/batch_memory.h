@@ -7,16 +7,16 @@
 
 namespace winnow::runtime {
 
-// What every sequence of a static batch does: its prompt is read while the caches of those before
-// it are there already, then all generate together.
+// Tokens of each sequence of a static batch. Each prompt is read while the caches of the sequences
+// before it exist already, then all sequences generate together.
 struct BatchShape {
   int64_t n_prompt = 0;
   int64_t n_generate = 0;
   bool operator==(const BatchShape&) const = default;
 };
 
-// What a static batch takes at most. Attention's working memory, up to 16 MiB a thread while a
-// prompt is read with column sums, is not in it.
+// Maximum bytes of a static batch, without attention's working memory: up to 16 MiB per thread
+// while a prompt is read with column sums.
 struct BatchMemory {
   int64_t model_bytes = 0;   // all tensors of the file
   int64_t buffer_bytes = 0;  // of forward passes, and the logits every sequence keeps
@@ -30,8 +30,8 @@ int64_t ModelBytes(const Engine& engine);
 Result<BatchMemory> PlanBatchMemory(Engine& engine, const SessionOptions& options,
                                     const BatchShape& shape, int64_t n_sequences);
 
-// Most sequences that a limit on all of it allows. Errors: as PlanBatchMemory; the limit is below
-// what one sequence needs (says what that is).
+// Maximum number of sequences whose total() is within the limit. Errors: as PlanBatchMemory; the
+// limit is below the bytes of one sequence (says how many).
 Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, const BatchShape& shape,
                              int64_t limit_bytes);
 

@@ -22,7 +22,7 @@ class BatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
-    spec.type = gguf::TensorType::kQ8_0;  // few rows are multiplied as one is
+    spec.type = gguf::TensorType::kQ8_0;  // products of few rows are computed like those of one
     engine_ = testing::TinyEngine(spec, {.n_threads = 2});
   }
 
@@ -42,7 +42,7 @@ TEST_F(BatchTest, SequencesComeAndGo) {
   ASSERT_TRUE(a->Prefill(Tokens(5)).value());
   ASSERT_TRUE(alone->Prefill(Tokens(5)).value());
   Batch batch(*engine_);
-  // One without a prompt takes its first token like any other.
+  // A session without a prompt takes its first token like any other.
   const std::vector<std::vector<Session*>> steps = {{a.get()}, {a.get(), b.get()}, {b.get()}, {}};
   for (const auto& sessions : steps) {
     ASSERT_TRUE(batch.Decode(sessions, std::vector<TokenId>(sessions.size(), 7)).has_value());
@@ -51,7 +51,7 @@ TEST_F(BatchTest, SequencesComeAndGo) {
   EXPECT_EQ(Logits(*a), Logits(*alone));
   EXPECT_EQ(a->n_tokens(), 7);
   EXPECT_EQ(b->n_tokens(), 2);
-  // What was generated together is an ordinary prefix.
+  // Tokens that were generated in a batch are an ordinary prefix.
   std::vector<TokenId> tokens(a->tokens().begin(), a->tokens().end());
   tokens.push_back(7);
   EXPECT_EQ(a->KeepCommonPrefix(tokens), 7);
@@ -122,7 +122,7 @@ TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {
   EXPECT_EQ(Logits(*compressed), before);
   EXPECT_EQ(compressed->n_tokens(), 20);
   EXPECT_EQ(plain->n_tokens(), 5);
-  // The refusals are not remembered.
+  // The refusals leave no trace.
   const auto alone = Make("streaming:sinks=2", 8);
   ASSERT_TRUE(alone->Prefill(Tokens(20)).value());
   ASSERT_TRUE(alone->Decode(3).has_value());
@@ -153,7 +153,8 @@ TEST_F(BatchTest, MemoryIsModelBuffersAndCaches) {
   const BatchMemory full = PlanBatchMemory(*engine_, {}, shape, 4).value();
   EXPECT_EQ(full.model_bytes, ModelBytes(*engine_));
   EXPECT_EQ(full.cache_bytes, 4 * 80 * entry);
-  // Prompts of a compressed batch need one layer in full beside the others at their size.
+  // Prompts of a compressed batch need one layer in full, besides the others at their compressed
+  // size.
   SessionOptions options;
   options.compression.method = compression::MakeMethod("snapkv:window=8").value();
   options.compression.size = 16;
@@ -165,7 +166,7 @@ TEST_F(BatchTest, MemoryIsModelBuffersAndCaches) {
   EXPECT_EQ(full.buffer_bytes, snapkv.buffer_bytes);
 }
 
-// A prompt that nothing compresses and a decode method that lets it grow to its budget.
+// The prompt is not compressed, and the decode method lets it grow to its budget.
 TEST_F(BatchTest, MemoryWithADecodeMethodIsWhatItGrowsTo) {
   SessionOptions options;
   options.compression.method = compression::WithDecode(compression::MakeMethod("full").value(),
@@ -173,11 +174,11 @@ TEST_F(BatchTest, MemoryWithADecodeMethodIsWhatItGrowsTo) {
                                    .value();
   options.compression.size = 900;
   const int64_t entry = 3 * 2 * 2 * (16 + 16);
-  constexpr int64_t kFixed = 3 * 8;  // a number a layer
+  constexpr int64_t kFixed = 3 * 8;  // one number per layer
   const BatchShape shape = {.n_prompt = 37, .n_generate = 60};
   EXPECT_EQ(PlanBatchMemory(*engine_, options, shape, 4).value().cache_bytes,
             4 * (97 * entry + kFixed));
-  // At a smaller budget the prompts of all wait for the first step.
+  // With a smaller budget, all prompts stay in full until the first step.
   options.compression.size = 10;
   EXPECT_EQ(PlanBatchMemory(*engine_, options, shape, 4).value().cache_bytes,
             4 * ((3 * 37 + 1) * entry / 3 + kFixed));

@@ -19,7 +19,7 @@ namespace {
 std::atomic<int64_t> n_allocations{0};
 }  // namespace
 
-// AddressSanitizer has an operator new of its own, whose checks are worth more than the count.
+// AddressSanitizer has its own operator new, whose checks are worth more than the count.
 #ifdef WINNOW_SANITIZES_MEMORY
 constexpr bool kCounts = false;
 #else
@@ -73,14 +73,15 @@ TEST_P(DecodeAllocations, AreNone) {
   EXPECT_GT(before, 0);  // the counting works
 }
 
-// Steps that observe, evict, merge: warmed up by the first evictions, they allocate nothing either.
+// Steps that observe, evict or merge allocate nothing either, once the first evictions have warmed
+// them up.
 class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 2});
   SessionOptions options;
-  // "PROMPT > STEPS" is two methods.
+  // "PROMPT > STEPS" names a prompt method and a decode method.
   const size_t cut = GetParam().find(" > ");
   compression::MethodPtr method = compression::MakeMethod(GetParam().substr(0, cut)).value();
   if (cut != std::string::npos) {
@@ -106,8 +107,8 @@ TEST_P(CompressedAllocations, AreNone) {
   EXPECT_EQ(n_allocations.load() - before, 0);
 }
 
-// Several sequences at once. One thread: which one takes a sequence first is chance, and each has
-// memory of its own.
+// Several sequences at once. With one thread only: otherwise chance decides which thread takes a
+// sequence first, and each thread has its own buffers.
 TEST(BatchAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 1});
@@ -136,7 +137,7 @@ TEST(BatchAllocations, AreNone) {
   EXPECT_EQ(n_allocations.load() - before, 0);
 }
 
-// All methods as they are listed, and these.
+// All registered methods, and `specs`.
 std::vector<std::string> Specs(std::vector<std::string> specs) {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     specs.emplace_back(entry.name);

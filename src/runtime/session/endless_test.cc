@@ -16,7 +16,7 @@ namespace {
 
 using testing::Tokens;
 
-constexpr int kContext = 128;  // of the tiny model; it was trained for as much
+constexpr int kContext = 128;  // of the tiny model; also its trained context
 
 class Endless : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ void ExpectFinite(const Session& session) {
   for (const float logit : session.logits()) ASSERT_TRUE(std::isfinite(logit));
 }
 
-// Every method and variant that says it can.
+// All methods and variants that say they can.
 TEST_F(Endless, TextsGoPastTheContext) {
   int n_endless = 0;
   for (const std::string& spec : compression::testing::MethodsAndVariants()) {
@@ -68,8 +68,8 @@ TEST_F(Endless, TextsGoPastTheContext) {
   EXPECT_GE(n_endless, 5);
 }
 
-// A budget that leaves no room for a call would fill the cache before anything is evicted: the
-// session then takes what the context holds, and says so before any work.
+// A budget that leaves no room for a call would fill the cache before anything is evicted: the text
+// is then limited to the context, and a longer prompt is refused before any work.
 TEST_F(Endless, BudgetsNearTheContextBoundTheText) {
   struct Case {
     std::string spec;
@@ -125,7 +125,7 @@ TEST_F(Endless, AShareOfALongPromptIsHeldOrRefused) {
   ASSERT_TRUE(session->Prefill(Tokens(100)).value());
 }
 
-// A prompt on top of what is held, without chunks.
+// A prompt on top of held entries, without chunks.
 TEST_F(Endless, TooMuchAtOnceIsRefusedBeforeAnyWork) {
   const auto session = Open("streaming", {.size = 100});
   ASSERT_TRUE(session->Prefill(Tokens(110)).value());

@@ -25,7 +25,7 @@ model::testing::TinySpec DifferentLayers() {
   return spec;
 }
 
-// Of one token in f16.
+// Bytes of one token in f16.
 constexpr int64_t kTokenBytes = 2 * (1 * (32 + 32) + 4 * (32 + 64) + 2 * (64 + 32));
 
 class Layers : public ::testing::Test {
@@ -59,8 +59,8 @@ TEST_F(Layers, BytesLimitTheFullCache) {
   EXPECT_FALSE(session->Decode(3).has_value());
 }
 
-// Every type, as rows of layers differ in bytes; a fork, a saved session and one that is cut back
-// go on as the session does.
+// All cache types, as the layers' rows differ in bytes. A fork, a saved session and a truncated one
+// continue as the session does.
 TEST_F(Layers, ForkedSavedAndCutBackSessionsGoOn) {
   using kernels::TensorType;
   const std::string path = ::testing::TempDir() + "winnow-layers.session";
@@ -115,7 +115,7 @@ TEST_F(Layers, MethodsNeedEqualOnes) {
             "streaming: layer 0 of the model has 2 query and 1 KV heads of 32 and 32 dimensions, "
             "layer 1 has 4 query and 4 KV heads of 32 and 64 dimensions; methods need layers with "
             "the same heads: run this model without one");
-  // What else differs is nothing to a method.
+  // Other differences between layers do not matter to a method.
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.feed_forward_of_layer = {32, 96, 64};
   spec.rope_base_of_layer = {10000, 500, 10000};

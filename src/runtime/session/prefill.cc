@@ -9,8 +9,8 @@ namespace winnow::runtime {
 
 namespace {
 
-// Where the passes of a part stand in its work: a replay costs about as much again, and the
-// decision at the end comes after it.
+// Shares of a part's work that are done when its replay begins and ends: a replay costs about as
+// much as reading the part, and the decision comes after it.
 constexpr double kReplayFrom = 0.4;
 constexpr double kReplayTo = 0.9;
 
@@ -42,7 +42,7 @@ Result<void> Prefill::Prepare(Work& work) const {
   return {};
 }
 
-// The next part of every prompt that has one.
+// Begins a pass with the next part, or replay, of every prompt that has one.
 void Prefill::BeginPass() {
   pass_.clear();
   spans_.clear();
@@ -73,7 +73,7 @@ void Prefill::AddPart(size_t i) {
   span.sequence.failure = &work.failure;
   const int64_t logits_from = prompt.logits_from - work.n_read;
   const bool gives_rows = prompt.logits_from >= 0 && logits_from < n;
-  // Without wanted rows the caller gets the very last ones.
+  // If no row was requested, the caller gets that of the prompt's last token.
   if (prompt.on_logits && (gives_rows || n == work.n_left())) {
     span.logits_from = gives_rows ? std::max<int64_t>(0, logits_from) : n - 1;
     span.on_logits = [&work](int64_t first_row, std::span<const float> rows) {
@@ -106,7 +106,7 @@ bool Prefill::Run(const model::Quota& quota) {
       EndPass();
     }
     if (!finished || !*finished) return !active();
-    // A piece may take as long as a block.
+    // A piece of a decision may take as long as a block: leave it to the next Run.
     if (deciding_ && quota.n_blocks == 1) return false;
   }
   for (int64_t n = 0; deciding_ && n < quota.n_blocks; ++n) {
@@ -124,7 +124,7 @@ bool Prefill::RunToDecision(const std::function<bool(double done)>& goes_on) {
   return true;
 }
 
-// A piece of the first work that has one left. Whether there are more.
+// Runs a piece of the first decision that is not finished. True: there are more.
 bool Prefill::DecideSome() {
   const auto next = [this] {
     return std::ranges::find_if(works_, [](const Work& work) { return work.decides; });
@@ -182,14 +182,14 @@ void Prefill::Rollback(Work& work) const {
 }
 
 void Prefill::Leave(Work& work) const {
-  // Behind the layers those of the tokens before may be written over.
+  // Past the layers, the logits from before may have been overwritten.
   if (deciding_ || step_.done() == 1) work.prompt.session->data_->has_logits = false;
   Rollback(work);
   work.dropped = true;
   work.decides = false;
 }
 
-// The pass as a whole cannot go on.
+// The pass as a whole cannot go on: fails all its prompts.
 void Prefill::Fail(const Error& error) {
   for (const Part& part : pass_) {
     Work& work = works_[part.work];

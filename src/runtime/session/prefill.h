@@ -14,15 +14,15 @@
 
 namespace winnow::runtime {
 
-// Reads the prompts of one or several sessions of an engine, and can be left after every row block:
-// other steps may run in between, on other sessions. Session::Prefill is one of these run to its
-// end. Prompts that are read together share the passes through the model; a prompt that is taken in
-// parts (CompressionOptions::prefill_chunk) takes one pass a part.
+// Reads the prompts of one or several sessions of an engine, and can be interrupted after every row
+// block, so that steps on other sessions run in between. Session::Prefill runs one of these to its
+// end. Prompts that are read together share the passes through the model; a prompt that is read in
+// parts (CompressionOptions::prefill_chunk) takes one pass per part.
 //
-// What goes wrong with a prompt is its own matter: the others go on. Not thread-safe.
+// A prompt that fails does not affect the others. Not thread-safe.
 class Prefill {
  public:
-  // Nobody else uses the step while the prefill is active.
+  // Nothing else may use the step while the prefill is active, except while deciding().
   explicit Prefill(model::Step& step) : step_(step) {}
   ~Prefill() { Abandon(); }
   Prefill(const Prefill&) = delete;
@@ -35,28 +35,28 @@ class Prefill {
     std::function<void(int64_t first_row, std::span<const float> logits)> on_logits = {};
     int64_t logits_from = -1;
   };
-  // Sessions and tokens stay until the end. A prompt that is refused (Session::Prefill says when)
-  // has a failure(), and its session is as before.
+  // Sessions and tokens must stay until the end. A prompt that is refused (Session::Prefill says
+  // when) has a failure(), and its session is as before.
   // Requires: not active; no session twice.
   void Begin(std::span<const Prompt> prompts);
-  // Works until the quota is used up, for which a piece of what a method decides at the end counts
-  // as a block. True: all prompts are read, have failed or were dropped; with logits() of their
-  // sessions.
+  // Runs until the quota is used up; a piece of a method's decision at the end counts as a block.
+  // True: all prompts are read, have failed or were dropped; sessions whose prompts were read have
+  // logits().
   bool Run(const model::Quota& quota = {});
-  // Works until all that is left of the pass is what methods decide at the end, or all is done.
-  // False: stopped by `goes_on`, which is asked after every block.
+  // Runs until only the methods' decisions at the end are left of the pass, or until all is done.
+  // False: stopped by `goes_on`, which is called after every block.
   bool RunToDecision(const std::function<bool(double done)>& goes_on);
-  // Whether the last Run was no block of rows but such a piece.
+  // Whether the last Run ran a piece of a decision, not a block of rows.
   bool decided() const { return decided_; }
-  // Whether all that is left of the pass is such pieces: others may use the step.
+  // Whether only pieces of decisions are left of the pass: others may use the step then.
   bool deciding() const { return deciding_; }
-  // Leaves a prompt out, or all: the session is as before Begin, without logits where the pass is
-  // past its layers, or empty where a method evicts, and is not touched any more.
+  // Drops a prompt, or all. The session is as before Begin, but without logits if the pass is past
+  // its layers, and empty if a method evicts. It is not touched any more.
   void Drop(size_t prompt);
   void Abandon();
 
   bool active() const { return !pass_.empty(); }
-  // Of a prompt, once it was refused or failed: its session is as Drop leaves it.
+  // Set once a prompt was refused or has failed; its session is as Drop leaves it.
   const std::optional<Error>& failure(size_t prompt) const { return works_[prompt].failure; }
   // Share of the tokens of all prompts that are done, 0..1.
   double done() const;
@@ -65,16 +65,16 @@ class Prefill {
   struct Work {
     Prompt prompt;
     int64_t n_before = 0;  // tokens of the session
-    int64_t n_call = 0;    // taken at a time
+    int64_t n_call = 0;    // read at a time
     int64_t n_read = 0;
     bool appends = false;  // Compressor::appends
-    // Passes of the replay of the part that was read last (compression::ReplaySpec), and how many
-    // of them are done; empty: the next part comes.
+    // The passes that replay the part that was read last (compression::ReplaySpec), and how many of
+    // them are done; empty: the next part is due.
     std::vector<Session::Data::ReplayPass> replay = {};
     size_t n_replayed = 0;
     std::optional<Error> failure;
     bool dropped = false;
-    bool decides = false;  // the part is read, what stays of it is being decided
+    bool decides = false;  // the part is read, and the method is deciding what to keep
     int64_t n_left() const { return static_cast<int64_t>(prompt.tokens.size()) - n_read; }
     std::span<const TokenId> part() const {
       return prompt.tokens.subspan(static_cast<size_t>(n_read),
@@ -88,7 +88,7 @@ class Prefill {
   // A part of a prompt, or a pass of its replay, in the current pass of the model.
   struct Part {
     size_t work = 0;
-    // Of the part's tokens: where this pass begins and ends, counted as work.
+    // Shares of the part's work that are done when this pass begins and ends.
     double from = 0;
     double to = 1;
   };
@@ -99,10 +99,10 @@ class Prefill {
   bool DecideSome();
   void AddPart(size_t i);
   void AddReplay(size_t i);
-  // The last pass of a part is done.
+  // Call when the last pass of a part is done.
   void EndPart(Work& work) const;
   void Rollback(Work& work) const;
-  // In the middle of a pass.
+  // Drops a prompt in the middle of a pass.
   void Leave(Work& work) const;
   void Fail(const Error& error);
 
@@ -110,7 +110,8 @@ class Prefill {
   std::vector<Work> works_;
   std::vector<Part> pass_;
   std::vector<model::TokenSpan> spans_;  // [part]
-  bool deciding_ = false;  // the pass is through the model, and not all of its works have decided
+  // The model has run the pass, but not all prompts have decided.
+  bool deciding_ = false;
   bool decided_ = false;
   int64_t n_all_ = 0;  // tokens
 };

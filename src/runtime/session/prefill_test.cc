@@ -22,7 +22,7 @@ class PrefillTest : public ::testing::Test {
       : engine_(testing::TinyEngine(Spec(), {.n_threads = 1, .target = "reference"})),
         step_(engine_->model()) {}
 
-  // With room for replays, without which the newest entries stay anyway.
+  // The context has room for replays; without a replay the newest entries stay in any case.
   static model::testing::TinySpec Spec() {
     model::testing::TinySpec spec = MakeTinySpec("llama");
     spec.context = 512;
@@ -51,8 +51,8 @@ class PrefillTest : public ::testing::Test {
   model::Step step_;
 };
 
-// A replay takes positions beyond the text's, but no room in the session's context: where the model
-// has no positions left, the engine says so.
+// A replay takes positions beyond the text, but no room in the session's context. If the model has
+// no positions left, the engine counts the tokens that were not replayed.
 TEST(PrefillReplay, NeedsPositionsOfTheModelAlone) {
   model::testing::TinySpec spec = MakeTinySpec("llama");
   spec.context = 512;
@@ -78,7 +78,7 @@ TEST(PrefillReplay, NeedsPositionsOfTheModelAlone) {
   EXPECT_EQ(n_of_full, 50);
 }
 
-// Chunks shorter than those that room would be too short for.
+// A method may ask for chunks shorter than the minimum that room must allow (kMinChunk).
 TEST(PrefillReplay, TakesShortChunks) {
   model::testing::TinySpec spec = MakeTinySpec("llama");
   spec.context = 512;
@@ -90,7 +90,7 @@ TEST(PrefillReplay, TakesShortChunks) {
   EXPECT_EQ(engine->n_not_replayed(), 0);
 }
 
-// [layer * n_heads + kv_head] positions of what is left of a session's text.
+// [layer * n_heads + kv_head] positions of the entries that a session keeps.
 std::vector<std::set<cache::Position>> KeptBy(const Session& session) {
   const cache::Cache& cache = session.cache();
   std::vector<std::set<cache::Position>> kept;
@@ -105,7 +105,7 @@ std::vector<std::set<cache::Position>> KeptBy(const Session& session) {
   return kept;
 }
 
-// The newest tokens that every head still has.
+// Number of newest tokens that every head still has.
 int64_t CountKeptFromEnd(const Session& session) {
   int64_t n_all = session.n_tokens();
   for (const std::set<cache::Position>& kept : KeptBy(session)) {
@@ -116,7 +116,8 @@ int64_t CountKeptFromEnd(const Session& session) {
   return n_all;
 }
 
-// A question about what was read: its words are needed for the answer, and so is what was kept.
+// A question about a prompt that was read is appended uncompressed, and nothing else is evicted:
+// the answer needs both.
 TEST_F(PrefillTest, AQuestionIsNotCompressed) {
   int n_methods = 0;
   for (const std::string& spec : compression::testing::MethodsAndVariants()) {
@@ -130,7 +131,7 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
     ASSERT_TRUE(session->Prefill(Tokens(60)).value());
     auto expected = KeptBy(*session);
     const double n_kept = session->kept(0);
-    ASSERT_TRUE(session->Reserve(8, 4).has_value());  // asserted
+    ASSERT_TRUE(session->Reserve(8, 4).has_value());  // the session asserts it
     ASSERT_TRUE(session->Prefill(Tokens(8)).value());
     for (const TokenId token : Tokens(4)) ASSERT_TRUE(session->Decode(token).has_value());
     for (auto& of_head : expected) {
@@ -138,7 +139,7 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
     }
     EXPECT_EQ(KeptBy(*session), expected);
     EXPECT_EQ(session->kept(0), n_kept + 12);
-    // As if it had been generated, but for the rounding of several rows.
+    // Same as decoding the tokens one by one, but for the rounding in products of several rows.
     const auto stepwise = Session::Make(*engine_, options).value();
     ASSERT_TRUE(stepwise->Prefill(Tokens(60)).value());
     for (const TokenId token : Tokens(8)) ASSERT_TRUE(stepwise->Decode(token).has_value());
@@ -146,7 +147,8 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
     for (size_t i = 0; i < session->logits().size(); ++i) {
       EXPECT_NEAR(session->logits()[i], stepwise->logits()[i], 2e-3);
     }
-    // Half of the budget came on top: from here on prompts make room, but not in themselves.
+    // Half of the budget was added: from here on prompts make room, but not by evicting their own
+    // tokens.
     ASSERT_TRUE(session->Prefill(Tokens(12)).value());
     EXPECT_GE(CountKeptFromEnd(*session), 12);
     EXPECT_LE(session->kept(0) + session->kept(1) + session->kept(2), 3 * 24);
@@ -157,7 +159,7 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
   EXPECT_GE(n_methods, 3);
 }
 
-// Others get tokens between the pieces of a decision at the end, and may leave it.
+// A decision at the end runs in pieces: other steps can run in between, and it can be dropped.
 TEST_F(PrefillTest, ADecisionAtTheEndComesInPieces) {
   for (const char* method : {"winnow", "winnow:rest=0,refit=false", "attention-matching"}) {
     SCOPED_TRACE(method);
@@ -200,7 +202,7 @@ TEST_F(PrefillTest, ADecisionAtTheEndComesInPieces) {
   EXPECT_EQ(engine_->n_not_replayed(), 0);
 }
 
-// KVzip, told to bring rows of its replay.
+// KVzip that also asks for rows of its replay.
 class RowCounter final : public compression::ForwardingMethod {
  public:
   RowCounter() : ForwardingMethod(compression::MakeMethod("kvzip:chunk=64").value()) {}
@@ -230,7 +232,7 @@ TEST(PrefillReplay, ChoosesRowsOfAllPassesTogether) {
   EXPECT_NEAR(std::accumulate(counter->n_rows.begin(), counter->n_rows.end(), 0), 16, 4);
 }
 
-// A chunk that no prompt fills makes no text endless.
+// A chunk that no prompt fills does not make the text unlimited.
 TEST(PrefillChunk, TheLargestNumberIsOne) {
   const auto engine = testing::TinyEngine(MakeTinySpec("llama"), {.n_threads = 1});
   SessionOptions options;
@@ -312,7 +314,7 @@ TEST_F(PrefillTest, OneThatIsRefusedOrDroppedLeavesTheOthersAlone) {
     EXPECT_EQ(second->n_tokens(), 0);
     EXPECT_EQ(third->n_tokens(), 9);
     EXPECT_EQ(third->cache_bytes(), Read(Tokens(9))->cache_bytes());
-    // Dropped sessions are free: others may be made of them, and go on.
+    // Dropped sessions can be used at once.
     ASSERT_TRUE(third->Decode(5).has_value());
     while (!prefill.Run({.n_blocks = 1})) {
     }
@@ -360,7 +362,7 @@ TEST_F(PrefillTest, WithAllDroppedTheStepIsFree) {
   EXPECT_EQ(Logits(*session), Logits(*Read(prompt)));
 }
 
-// In parts, the ones that were read already go too.
+// With a prompt in parts, the parts that were read already are rolled back too.
 TEST_F(PrefillTest, StoppedInALaterPartItIsAsBefore) {
   const auto session = Make(8, "", 10);
   ASSERT_TRUE(session->Prefill(Tokens(5)).value());

@@ -1,4 +1,4 @@
-// The real models beside the repository, where they are: greedy text against that of another
+// Greedy text of real models, if they lie beside the repository, compared with that of another
 // implementation.
 #include <gtest/gtest.h>
 

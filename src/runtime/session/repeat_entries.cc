@@ -26,7 +26,7 @@ Result<void> RepeatEntries(Session& session, int64_t n) {
     kernels::Matrix all;
     std::vector<float> of_head;
   };
-  // For the widest layer.
+  // Allocated for the widest layer.
   const auto make = [&](int dim) -> Result<Copy> {
     const int64_t cols = int64_t{dim} * shape.n_kv_heads;
     Copy copy;

@@ -7,9 +7,9 @@
 
 namespace winnow::runtime {
 
-// For benchmarks: fills a session's cache by appending the entries of its first n tokens once more,
-// their keys as they are. There are no logits until the next call. Requires: no compression method,
-// n <= n_tokens(). Error: no room.
+// For benchmarks: extends a session's cache by appending the entries of its first n tokens once
+// more, with unchanged keys. There are no logits until the next call. Requires: no compression
+// method, n <= n_tokens(). Error: no room.
 Result<void> RepeatEntries(Session& session, int64_t n);
 
 }  // namespace winnow::runtime

@@ -27,8 +27,8 @@ Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all) {
 
 namespace {
 
-// Methods count slots per KV head, and share budgets and query heads over the layers: all have the
-// same heads.
+// Methods count slots per KV head and divide budgets over the layers, so all layers must have the
+// same query heads and KV heads.
 Result<void> CheckLayers(const model::Hyperparameters& h, const CompressionOptions& compression) {
   if (!compression.method || h.heads_alike()) return {};
   const auto heads = [&](int i) {
@@ -206,7 +206,7 @@ int64_t Session::largest_streaming_budget() const {
 }
 
 int64_t Session::room() const {
-  // The first token settles the budget, which the memory limit may not allow.
+  // The first token fixes the budget, which the memory limit may not allow.
   if (n_tokens() == 0 && !data_->compressor.CheckPrompt(*data_->cache, 1, 1)) return 0;
   return std::min(capacity() - n_tokens(), data_->compressor.RemainingTokens(*data_->cache));
 }
@@ -229,7 +229,7 @@ void Session::Truncate(int64_t n_tokens) {
 void Session::InvalidateLogits() { data_->has_logits = false; }
 
 int64_t Session::CommonPrefix(std::span<const TokenId> tokens) const {
-  // The caller is after the last token's logits: where they are there, nothing is left to do.
+  // The caller needs the last token's logits: if they are there, the whole text can be kept.
   if (data_->has_logits && std::ranges::equal(tokens, data_->tokens)) return n_tokens();
   const std::span<const TokenId> reusable = tokens.first(tokens.empty() ? 0 : tokens.size() - 1);
   const auto end =

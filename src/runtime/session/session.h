@@ -34,7 +34,7 @@ struct SessionOptions {
   std::function<void(const attention::Projections& projections)> on_projections = {};
 };
 
-// What Session::cache_bytes_with_lists is the sum of.
+// The parts of Session::cache_bytes_with_lists.
 struct CacheParts {
   int64_t key_bytes = 0;
   int64_t value_bytes = 0;
@@ -42,11 +42,11 @@ struct CacheParts {
   int64_t list_bytes = 0;
 };
 
-// One sequence: a cache and the tokens it has seen. Not thread-safe; sessions of one engine take
-// turns, or go together (batch.h).
+// One sequence: a cache and the tokens it has seen. Not thread-safe; sessions of one engine compute
+// one after another, or together (batch.h, prefill.h).
 //
-// With a compression method what was evicted cannot come back: Truncate and KeepCommonPrefix then
-// forget everything unless all tokens stay, and a prefill that is stopped leaves the session empty.
+// With a compression method, evicted entries cannot come back: Truncate and KeepCommonPrefix then
+// clear the session unless all tokens stay, and a prefill that is stopped leaves it empty.
 class Session {
  public:
   // Errors: a context out of range; those of CompressionOptions::Check and of the cache.
@@ -54,16 +54,16 @@ class Session {
   ~Session();
 
   struct PrefillOptions {
-    // All logits, in blocks of rows (perplexity); by default only the last token's are kept (see
-    // logits()).
+    // Receives logits in blocks of rows, for perplexity. Without it only the last token's are kept
+    // (see logits()).
     std::function<void(int64_t first_row, std::span<const float> logits)> on_logits;
     int64_t logits_from = -1;  // first row given to on_logits; -1: the last one only
     std::function<bool(double done)> progress;  // false stops
   };
-  // Appends tokens, in chunks where CompressionOptions ask for it, or where under memory_bytes the
-  // tokens before leave no room for more at a time. Errors: no room (says how many fit), token out
-  // of range, the memory limit; the session is then as before. Stopped by progress: returns false
-  // and the session is as before the call (see above).
+  // Appends tokens. They are read in chunks if CompressionOptions ask for it, or if under
+  // memory_bytes the tokens before leave no room for more at a time. Errors: no room (says how many
+  // fit), token out of range, the memory limit; the session is then as before. Stopped by progress:
+  // returns false and the session is as before the call (see above).
   Result<bool> Prefill(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> Prefill(std::span<const TokenId> tokens) {
     return Prefill(tokens, PrefillOptions{});
@@ -74,62 +74,63 @@ class Session {
   std::span<const float> logits() const;    // [vocabulary] after the last token
   std::span<const TokenId> tokens() const;  // everything appended so far
   int64_t n_tokens() const;
-  // Maximum length of the text: the context, or unlimited where positions are reassigned and
+  // Maximum length of the text: the context, or unlimited if positions are reassigned or capped and
   // entries are evicted in time (the budget leaves room for a call; with a share of the prompt or
   // bytes that is known once there is a prompt).
   int64_t capacity() const;
-  // Slots per KV head up to which capacity() is any number; 0: this method's never is.
+  // Maximum budget, in slots per KV head, with which capacity() is unlimited; 0: it never is with
+  // this method.
   int64_t largest_streaming_budget() const;
   int64_t room() const;  // tokens that can still be decoded
-  // Whether Prefill can take in n tokens more; the error says why not.
+  // Whether Prefill can append n more tokens; the error says why not.
   Result<void> CheckRoom(int64_t n) const;
 
-  void Reset();                     // forget everything
+  void Reset();                     // remove all tokens
   void Truncate(int64_t n_tokens);  // keep the first n tokens
-  void InvalidateLogits();          // as after Truncate: the last token is read again for them
-  // Length of the longest common prefix with `tokens`: all of them where the last one's logits are
-  // there, else all but the last at most.
+  void InvalidateLogits();  // drop them, as Truncate does: the last token must be read again
+  // Length of the longest common prefix with `tokens`: all of them if the last one's logits are
+  // there, else at most all but the last.
   int64_t CommonPrefix(std::span<const TokenId> tokens) const;
-  // Keeps it, and returns how much that is.
+  // Truncates to the common prefix and returns its length.
   int64_t KeepCommonPrefix(std::span<const TokenId> tokens);
 
-  // How the budget of the last prompt was found for which CompressionOptions::quality had it
-  // searched.
+  // How the budget was found for the last prompt that had it searched
+  // (CompressionOptions::quality).
   const std::optional<QualityFound>& quality() const;
 
-  // A deep copy: several questions on one document. Error: memory refused.
+  // A deep copy, for example to ask several questions about one document. Error: out of memory.
   Result<std::unique_ptr<Session>> Fork() const;
-  // One that evicts nothing more, and generates with all the entries that are left. Error: memory
-  // refused.
+  // A deep copy that evicts nothing more and generates with all the entries that are left. Error:
+  // out of memory.
   Result<std::unique_ptr<Session>> ForkWithoutMethod() const { return CopyWithoutMethod({}); }
 
-  // What its cache takes at most for a prompt and the tokens generated after it. Error: as Prefill,
-  // where the memory limit does not allow the prompt.
+  // Maximum bytes of the cache for a prompt and the tokens generated after it. Error: as Prefill,
+  // if the memory limit does not allow the prompt.
   Result<Reservation> Plan(int64_t n_prompt, int64_t n_generate) const;
   // The same, and builds with tests assert that the session stays within it.
   Result<Reservation> Reserve(int64_t n_prompt, int64_t n_generate);
 
   // Keys, values and the method's state of the live entries: what --kv-memory limits.
   int64_t cache_bytes() const;
-  // The same and the lists that say where entries stand (cache::Cache::list_bytes).
+  // The same plus the lists that say which slot holds which entry (cache::Cache::list_bytes).
   int64_t cache_bytes_with_lists() const;
   CacheParts cache_parts() const;
   // Keys and values of the same tokens in f16 without compression: what sizes are compared with.
   int64_t cache_bytes_full_f16() const;
   double kept(int layer) const;  // entries per KV head, the mean over the layer's heads
   int64_t budget() const;        // slots per KV head; 0: none (yet)
-  // Whether the method finds its own size, and that of a KV head was cut to the budget in the last
-  // prompt, or in its last part.
+  // Whether the method chooses its own size, and the budget cut that of a KV head in the last
+  // prompt or in its last part.
   bool limited_by_budget() const;
-  // Share of the entries that attention used in tokens decoded here; nothing before the first, and
-  // unless the method selects (AttentionPolicy::top_p).
+  // Share of the entries that attention used in the decode steps of this session. No value before
+  // the first step, or if the method does not select entries (AttentionPolicy::top_p).
   std::optional<double> attended_share() const;
   const SessionOptions& options() const;
   const CompressionOptions& compression() const;
   Engine& engine() const;
   const cache::Cache& cache() const;
 
-  // How far compression is (session_file.h).
+  // State of the compression, as a session file stores it (session_file.h).
   CompressionProgress progress() const;
 
  private:
@@ -140,30 +141,31 @@ class Session {
   friend Result<std::unique_ptr<Session>> RestoreSession(Engine& engine,
                                                          const SessionOptions& options,
                                                          SessionInput input);
-  // Takes on what another session was; `fill` writes its cache. Error: that of fill, tokens out of
-  // range, more bytes than the limit. Requires: nothing was read yet.
+  // Restores the state of a saved session; `fill` writes its cache. Errors: that of fill, tokens
+  // out of range, more bytes than the limit. Requires: nothing was read yet.
   Result<void> Restore(std::span<const TokenId> tokens, std::span<const float> logits,
                        const CompressionProgress& progress,
                        const std::function<Result<void>(cache::Cache&)>& fill);
-  // As Prefill, of a prompt whose budget is searched. The second reads it anew for every budget.
+  // As Prefill, for a prompt whose budget is searched. SearchBeforeDecision reads the prompt once,
+  // SearchByReading anew for every budget.
   Result<bool> PrefillToQuality(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchBeforeDecision(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchByReading(std::span<const TokenId> tokens, const PrefillOptions& options);
-  // Of a session whose prompt was read up to the decision (Prefill::RunToDecision): one that holds
-  // the prompt as if it had been read under this budget, slots per KV head. Errors: memory refused,
-  // a broken invariant.
+  // For a session whose prompt was read up to the decision (Prefill::RunToDecision): a copy that
+  // holds the prompt as if it had been read under this budget (slots per KV head). Errors: out of
+  // memory, a broken invariant.
   Result<std::unique_ptr<Session>> ForkDecided(int64_t budget, std::span<const TokenId> prompt,
                                                const SessionOptions& options) const;
-  // The caches must be alike.
+  // A deep copy with other options. Requires: they ask for the same kind of cache.
   Result<std::unique_ptr<Session>> ForkWith(const SessionOptions& options) const;
-  // Takes the full cache, which is in nobody's way afterwards.
+  // Takes the full cache, and frees it before it returns.
   Result<QualitySearch> BeginSearch(std::unique_ptr<Session> full,
                                     std::span<const TokenId> prompt) const;
-  // A deep copy that evicts nothing more, and whose text goes on with `added`, which the cache
-  // holds already. Error: memory refused.
+  // A deep copy that evicts nothing more. `added` is appended to its text; its entries are in the
+  // cache already. Error: out of memory.
   Result<std::unique_ptr<Session>> CopyWithoutMethod(std::span<const TokenId> added) const;
-  // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
-  // sees; between BeginStep and EndStep runs the model, which ended with `done`. Error of EndStep:
+  // Decode in parts. PrepareStep makes all checks that can refuse the token and changes nothing
+  // visible. The model runs between BeginStep and EndStep and ended with `done`. Error of EndStep:
   // that of the model, or a broken invariant.
   Result<void> PrepareStep(TokenId token);
   Result<void> CheckTokens(std::span<const TokenId> tokens) const;

@@ -29,52 +29,55 @@ struct Session::Data {
   std::vector<float> logits;  // [vocabulary]
   bool has_logits = false;    // of the last token
   std::optional<QualityFound> quality;
-  int64_t n_attended = 0;  // by query heads while decoding with a selecting method
+  // Entries that query heads attended to, and could have attended to, in decode steps with a method
+  // that selects.
+  int64_t n_attended = 0;
   int64_t n_attendable = 0;
 
-  // Those of the model, where the method needs them. Error: there are none.
+  // Passes the model's error profiles to the compressor if the method needs them. Error: there are
+  // none.
   Result<void> FindProfiles();
 
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   bool evicts() const { return compressor.active(); }
-  // Whether single tokens attend to some entries only.
+  // Whether decode steps attend to selected entries only.
   bool selects() const {
     return evicts() && options.compression.method->traits().attention.Selects();
   }
-  // Entries of the longest head.
+  // Maximum number of entries over all heads.
   int64_t MaxHeld() const;
-  // Tokens of a prompt of n that are taken in at once.
+  // Tokens that are read at once of a prompt of n.
   int64_t CallSize(int64_t n) const;
 
-  // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
-  // then EndCall, or Rollback where the step failed or was stopped: the session is as it was
-  // before, or empty where a method evicts. Error of EndCall: an invariant is broken, and Rollback
-  // is to follow; the logits are gone.
+  // A call of the model. BeginCall returns its span, which refers to this session and to `added`.
+  // EndCall follows, or Rollback if the step failed or was stopped: the session is then as it was
+  // before, or empty if a method evicts. Error of EndCall: a broken invariant; the logits are gone,
+  // and the caller must call Rollback.
   model::TokenSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
   Result<void> EndCall(std::span<const TokenId> added, compression::Phase phase);
   void Rollback();
 
-  // The passes of the replay of a call's tokens, which are in the cache; none where the method asks
-  // for none, or where there is no room (compression::ReplaySpec, session_replay.cc).
+  // The passes of the replay of a call's tokens, which are in the cache. None if the method asks
+  // for none, or if there is no room (compression::ReplaySpec, session_replay.cc).
   struct ReplayPass {
     compression::ReplayChunk chunk;
     std::vector<TokenId> tokens;   // the text before the chunk, and the chunk
-    cache::Position first = 0;     // of the tokens
+    cache::Position first = 0;     // of tokens[0]
     attention::RowSpec rows = {};  // of this pass: its part of ReplaySpec::rows
   };
   std::vector<ReplayPass> PlanReplay(std::span<const TokenId> added) const;
-  // The span of a pass, which refers to it and to this session. Its entries leave every layer as
-  // soon as the method has seen them.
+  // The span of a pass; it refers to the pass and to this session. The pass's entries are removed
+  // from each layer as soon as the method has seen them.
   model::TokenSpan BeginReplay(const ReplayPass& pass);
 
-  // After a call of the model: its tokens are in the cache.
+  // Appends the tokens of a call to the text; their entries are in the cache already.
   void Advance(std::span<const TokenId> added);
-  // A step was taken: counts the entries it could have attended to.
+  // Counts the entries that a step could have attended to.
   void CountAttendable();
   void Clear();
 };
 
-// What a session says that has no room for n tokens.
+// The error of a session that holds n_taken of n_all tokens and has no room for n more.
 Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all);
 
 }  // namespace winnow::runtime

@@ -11,12 +11,13 @@
 namespace winnow::runtime {
 namespace {
 
-// Share of the work that is done when the full cache is there, and that of a budget tried.
+// Shares of the work: done when the full cache was read; per budget that is tried; done when all
+// were tried.
 constexpr double kReadFull = 0.3;
 constexpr double kTry = 0.15;
 constexpr double kAllTried = 0.95;
 
-// Nobody is told of what is only tried.
+// Trials do not call the caller's hooks.
 SessionOptions TrialOptions(SessionOptions options) {
   options.compression.on_plan = {};
   options.compression.on_error_curve = {};
@@ -44,7 +45,7 @@ Result<bool> Session::PrefillToQuality(std::span<const TokenId> tokens,
   Result<bool> read = traits.decisions.learns_for_all_budgets && data_->CallSize(n) == n
                           ? SearchBeforeDecision(tokens, options)
                           : SearchByReading(tokens, options);
-  data_->compressor.SetNextBudget(0);  // where the prompt was refused
+  data_->compressor.SetNextBudget(0);  // if the prompt was refused, it is still set
   return read;
 }
 
@@ -60,7 +61,7 @@ Result<bool> Session::SearchBeforeDecision(std::span<const TokenId> tokens,
                                            const PrefillOptions& options) {
   Data& data = *data_;
   const int64_t n_all = n_tokens() + static_cast<int64_t>(tokens.size());
-  // Until then any budget does under which something must go.
+  // Before the decision, any budget that makes the method evict will do.
   data.compressor.SetNextBudget(n_all - 1);
   runtime::Prefill prefill(data.engine->step());
   const runtime::Prefill::Prompt prompt = {.session = this,

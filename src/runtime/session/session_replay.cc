@@ -10,7 +10,8 @@
 namespace winnow::runtime {
 namespace {
 
-// Where there is no room for as many tokens at a time, a replay says too little to be worth it.
+// Minimum chunk in tokens: if there is only room for shorter ones, a replay says too little to be
+// worth its time.
 constexpr int64_t kMinChunk = 32;
 
 }  // namespace
@@ -21,7 +22,7 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
   if (spec == nullptr) return {};
   const auto n = static_cast<int64_t>(added.size());
   const int64_t n_seen = n_tokens() + n;
-  // The text's first token is no part of what is to be repeated.
+  // The BOS token at the beginning of the text is not repeated.
   const std::optional<TokenId> bos = engine->tokenizer().bos();
   const int64_t first = n_tokens() == 0 && bos && added[0] == *bos ? 1 : 0;
   const auto encode = [&](const std::string& text) {
@@ -50,7 +51,7 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
                       .rows = spec->rows});
   }
   if (spec->rows.which != attention::RowSpec::Which::kEven) return passes;
-  // As many rows are chosen of the replay as a whole, however many passes it takes.
+  // ReplaySpec::rows counts the rows of the whole replay: divide them among the passes.
   size_t n_all = 0;
   for (const ReplayPass& pass : passes) n_all += pass.tokens.size();
   for (ReplayPass& pass : passes) {

@@ -12,17 +12,18 @@ using compression::Phase;
 
 namespace {
 
-// Tokens there is room for beyond those in use, so that decode steps rarely allocate.
+// Spare capacity for tokens, so that decode steps rarely allocate.
 constexpr size_t kTokensAhead = 1024;
 
-// Up to so many threads, one of them does the whole work of a method after a generated token while
-// the others go on, even of a method that would share it: measured with two, where it takes 4 to
-// 8 % off a step of d2o, cam and keydiff. With many threads all would wait for the one.
+// With at most this many threads, one of them does a method's whole work after a generated token
+// while the others go on, even if the method could share the work. Measured with two threads: takes
+// 4 to 8 % off a step of d2o, cam and keydiff. With many threads, all the others would wait for
+// that one.
 constexpr int kFewThreads = 4;
 
 }  // namespace
 
-// Captures fit the functions' own storage, so that a decode step allocates nothing.
+// The captures fit into std::function's own storage, so that a decode step allocates nothing.
 model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase phase) {
   const auto n = static_cast<int64_t>(added.size());
   compressor.BeginCall(phase, n);
@@ -42,7 +43,8 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
     return compressor.AfterLayer(*cache, done);
   };
   const compression::Traits& traits = options.compression.method->traits();
-  // Alone, a thread keeps nobody waiting, and finds what attention read in its caches.
+  // One thread decides while the others go on: they do not wait, and it finds the data that
+  // attention read in its caches.
   const int n_threads = engine->pool().n_threads();
   span.sequence.decides_on_one_thread =
       phase == Phase::kDecode && added.size() == 1 && n_threads > 1 &&
@@ -55,7 +57,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
 }
 
 Result<void> Session::Data::EndCall(std::span<const TokenId> added, Phase phase) {
-  has_logits = false;  // the step has written over those of the tokens before
+  has_logits = false;  // the step has overwritten the logits from before
   WINNOW_TRY(compressor.EndCall(*cache));
   has_logits = true;
   if (selects() && phase == Phase::kDecode) CountAttendable();
@@ -100,12 +102,13 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   double reported = 0;
   while (!prefill.Run(quota)) {
     const double done = prefill.done();
-    if (!options.progress || done <= reported) continue;  // logits are computed
+    if (!options.progress || done <= reported) continue;  // no progress: logits are being computed
     reported = done;
     if (!options.progress(done)) return false;
   }
   if (prefill.failure(0)) return *prefill.failure(0);
-  // Nothing is left to stop: methods that decide at the end are done only now.
+  // The return value is ignored, as nothing is left to stop: this reports that methods that decide
+  // at the end are done.
   if (options.progress && reported < 1) options.progress(1);
   return true;
 }
@@ -114,7 +117,7 @@ Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
   const model::TokenSpan span = BeginStep(added);
-  // Memory that is refused ends in an exception: what the cache holds of the token goes.
+  // std::bad_alloc leaves by an exception: Rollback then removes what the cache holds of the token.
   struct Ended {
     explicit Ended(Data& data) : data_(data) {}
     ~Ended() {
@@ -133,7 +136,8 @@ Result<void> Session::PrepareStep(TokenId token) {
   Data& data = *data_;
   WINNOW_TRY(CheckTokens({&token, 1}));
   if (n_tokens() >= capacity()) return ContextFull(1, n_tokens(), capacity());
-  // Where positions are reassigned, a text may be longer than the cache, which evicts in time.
+  // With reassigned positions a text may be longer than the cache, which evicts in time: check the
+  // cache's own capacity.
   const int64_t n_held = data.MaxHeld();
   if (n_held >= data.cache->capacity()) return ContextFull(1, n_held, data.cache->capacity());
   if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));

@@ -158,14 +158,14 @@ TEST(Session, IsAsBeforeWhenStoppedOrRefused) {
   EXPECT_EQ(Logits(*session), logits);
 }
 
-// A step that breaks an invariant has written logits of a token that is taken back.
+// A step that breaks an invariant is rolled back, but has overwritten the logits.
 TEST(Session, HasNoLogitsAfterABrokenInvariant) {
   const auto engine = Open({.survives_broken_invariants = true});
   for (const bool decodes : {true, false}) {
     const auto session = Session::Make(*engine, {}).value();
     ASSERT_TRUE(session->Prefill(Tokens(3)).value());
     ASSERT_TRUE(session->Reserve(0, 8).has_value());
-    ASSERT_TRUE(RepeatEntries(*session, 3).has_value());  // which the reservation does not know
+    ASSERT_TRUE(RepeatEntries(*session, 3).has_value());  // not covered by the reservation
     for (TokenId token = 1; token <= 5; ++token) ASSERT_TRUE(session->Decode(token).has_value());
     const std::vector<float> logits = Logits(*session);
     const std::vector<TokenId> one = {7};
@@ -206,7 +206,7 @@ TEST(Session, RepeatsEntriesBehindTheLast) {
   EXPECT_EQ(RepeatEntries(*session, 8).error().message,
             "session: 8 tokens more do not fit the context of 20 tokens: it has room for 7 after "
             "the 13 that it holds");
-  session->Truncate(7);  // what it was before
+  session->Truncate(7);  // its length before
   ASSERT_TRUE(session->Decode(3).has_value());
   const auto other = Session::Make(*engine, {}).value();
   ASSERT_TRUE(other->Prefill(Tokens(7)).value());

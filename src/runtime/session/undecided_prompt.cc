@@ -29,7 +29,7 @@ Result<std::unique_ptr<UndecidedPrompt>> UndecidedPrompt::Read(
   WINNOW_CHECK(IsPossible(options));
   SessionOptions reading = options;
   reading.compression.ratio = 0;
-  // Until the decision any budget does under which something must go.
+  // Before the decision, any budget that makes the method evict will do.
   reading.compression.size = std::ssize(prompt) - 1;
   WINNOW_ASSIGN(auto session, Session::Make(engine, reading));
   std::unique_ptr<UndecidedPrompt> read(new UndecidedPrompt(std::move(session), prompt));
