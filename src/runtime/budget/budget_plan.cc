@@ -13,10 +13,11 @@ namespace {
 
 using compression::Phase;
 
-// Tokens of a text that never ends.
+// Tokens of an unlimited text.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
-// The largest number in [min, max] that passes, if those below one that passes do; 0: none.
+// The largest number in [min, max] that passes; 0: none. Requires: if a number passes, so do all
+// below it.
 template <class Passes>
 int64_t LargestPassing(int64_t min, int64_t max, const Passes& passes) {
   if (min > max || !passes(min)) return 0;
@@ -149,7 +150,7 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
                                                       int64_t n_call) const {
   const compression::Method& method = *method_;
   const int64_t smallest = method.traits().budget.min;
-  // Where a text may be longer than the cache, it stays so.
+  // If texts may be longer than the cache, keep that possible.
   const int64_t largest = Streams(smallest) ? LargestStreamingBudget() : cache_.capacity;
   int64_t n_generate = 0;
   if (HoldsBudget()) {
@@ -173,7 +174,7 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
   if (first && method.needs().replay.any()) {
     if (const auto parts = SettleReplay(smallest, largest, n_call, fits)) return *parts;
   }
-  // A later prompt that would cost more than half of the budget is rather taken in parts.
+  // A later prompt that would cost more than half of the budget is read in parts instead.
   const int64_t enough = in_parts ? std::max(smallest, progress_.budget / 2) : smallest;
   for (const int64_t n_next : {NextCall(), int64_t{0}}) {
     ResolvedBudget resolved = {.budget = 0, .n_call = n_call, .n_next = n_next};
@@ -183,7 +184,7 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
     });
     if (whole >= enough) return ResolvedBudget{.budget = whole, .n_call = n_call, .n_next = n_next};
     if (!in_parts) continue;
-    // As much of the present budget as there is room for.
+    // As much of the current budget as there is room for.
     resolved.n_call = 1;
     const int64_t budget =
         LargestPassing(smallest, std::max(smallest, progress_.budget), [&](int64_t n) {
@@ -256,7 +257,7 @@ Result<Reservation> BudgetPlan::Reserve(const CacheContents& held, int64_t n_pro
     n_prompt = 0;
   }
   ResolvedBudget resolved = {.budget = progress_.budget, .n_call = 1, .n_next = progress_.n_next};
-  // Tokens generated after others leave the budget as it is; the first of all settles it.
+  // Later generated tokens leave the budget unchanged; the very first one fixes it.
   if (n_prompt > 0 || progress_.n_seen == 0) {
     const int64_t n_first = std::max<int64_t>(1, n_prompt);
     WINNOW_ASSIGN(resolved, Resolve(held, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
@@ -269,7 +270,7 @@ Result<Reservation> BudgetPlan::Reserve(const CacheContents& held, int64_t n_pro
   int64_t steady = std::max(rest, plan.Decode(resolved.budget, n_generate));
   n_slots = std::max(n_slots, plan.n_slots());
   if (options_.memory_bytes != 0) {
-    // What would be more is refused when it comes to it.
+    // Prefill and Decode refuse tokens that would exceed the limit.
     prefill = std::min(prefill, options_.memory_bytes);
     steady = std::min(steady, options_.memory_bytes);
   }
@@ -279,10 +280,11 @@ Result<Reservation> BudgetPlan::Reserve(const CacheContents& held, int64_t n_pro
 }
 
 int64_t BudgetPlan::MaxListBytes(int64_t n_slots) const {
-  if (method_ == nullptr) return 0;  // as long as nothing was evicted there are none
+  if (method_ == nullptr) return 0;  // there are none until something is evicted
   const int64_t n_heads = int64_t{cache_.cost.n_layers} * cache_.cost.n_kv_heads;
-  // Lists shrink where more is empty than growing leaves twice over (cache/index/growth.h). A text
-  // of less than 65536 tokens has one high part of positions in a head, or two in the making.
+  // Lists shrink if their spare capacity exceeds twice the growth increment (cache/index/growth.h).
+  // A text of fewer than 65536 tokens has one high part of positions per head, or two while the
+  // list grows.
   constexpr int64_t kHighPartBytes = 32;
   return (n_slots + n_slots / 8 + 96 * n_heads) * cache_.list_bytes_per_slot +
          kHighPartBytes * n_heads * (1 + cache_.capacity / 65536);
@@ -307,7 +309,7 @@ int64_t BudgetPlan::RemainingTokens(int64_t live_bytes) const {
   }
   const CacheCost& cost = cache_.cost;
   const int64_t n_heads = cost.n_kv_heads;
-  // Left for the next prompt, in the current layer.
+  // Reserved for the next prompt, in the current layer.
   const int64_t n_left = progress_.n_next * n_heads;
   const int64_t room =
       options_.memory_bytes - live_bytes - cost.Bytes({.slots = n_left, .rows = n_left});

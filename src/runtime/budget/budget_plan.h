@@ -11,91 +11,93 @@
 
 namespace winnow::runtime {
 
-// How far a sequence is: with the same options another goes on from there.
+// State of a sequence's compression: a sequence with the same options can resume from it.
 struct CompressionProgress {
-  int64_t budget = 0;    // slots per KV head; 0 before the first prompt where it depends on it
+  // Slots per KV head; 0 before the first prompt if the budget depends on the prompt.
+  int64_t budget = 0;
   int64_t n_seen = 0;    // tokens
-  int64_t n_prompt = 0;  // of them those up to the end of the last prefill call
+  int64_t n_prompt = 0;  // those up to the end of the last prefill call
   int64_t n_next = 0;    // ResolvedBudget::n_next
 };
 
 // How a prompt is read.
 struct ResolvedBudget {
-  int64_t budget = 0;    // slots per KV head
-  int64_t n_call = 0;    // tokens taken at a time
-  int64_t n_next = 0;    // of the next prompt that can be taken at a time whatever was generated
-  bool appends = false;  // it is read as generated tokens are (BudgetPlan::Appends)
+  int64_t budget = 0;  // slots per KV head
+  int64_t n_call = 0;  // tokens read at a time
+  // Tokens of the next prompt that can be read at a time, however many were generated before.
+  int64_t n_next = 0;
+  bool appends = false;  // it is appended like generated tokens (BudgetPlan::Appends)
 };
 
-// How large a budget is, and what it takes in bytes: arithmetic on what a user allows, what the
-// method states, and what a cache is and holds.
+// Computes budgets and their bytes from what the user allows, what the method states, and what the
+// cache is and holds.
 class BudgetPlan {
  public:
-  // The options outlive the plan.
+  // The options must outlive the plan.
   BudgetPlan(const CompressionOptions& options, const CacheFacts& cache,
              const CompressionProgress& progress)
       : options_(options), method_(options.method.get()), cache_(cache), progress_(progress) {}
 
-  // What a prompt of n_prompt tokens would be read with, in calls of n_call at most; of fewer where
-  // a memory limit and what the cache holds leave no room for so many. Error: the memory limit does
+  // The budget and call size for a prompt of n_prompt tokens, in calls of at most n_call; shorter
+  // ones if a memory limit and the cache's contents leave less room. Errors: the memory limit does
   // not allow it (says how many bytes would be needed); the cache would be full before the budget
   // is reached (says the largest budget); a share of the prompt is less than the method protects
   // (says the minimum).
   Result<ResolvedBudget> Prompt(const CacheContents& held, int64_t n_prompt, int64_t n_call) const;
-  // The most bytes while it is read so.
+  // Peak bytes while the prompt is read this way.
   int64_t PromptPeak(const CacheContents& held, int64_t n_prompt,
                      const ResolvedBudget& resolved) const;
-  // What such a prompt and n_generate tokens after it take. Error: as Prompt.
+  // Bytes for such a prompt and n_generate tokens after it. Error: as Prompt.
   Result<Reservation> Reserve(const CacheContents& held, int64_t n_prompt, int64_t n_call,
                               int64_t n_generate) const;
 
-  // Whether a prompt after others, a question say, is not compressed but comes on top, as generated
-  // tokens do: where the method asks for it (DecisionPolicy::appends_short_prompts), as long as
-  // what came since the last compression is at most reserve_tokens or half of what the budget kept,
-  // and a memory limit leaves as much room again for the answer.
+  // Whether a later prompt, such as a question, is not compressed but added to the kept entries
+  // like generated tokens: if the method asks for it (DecisionPolicy::appends_short_prompts), as
+  // long as the tokens since the last compression are at most reserve_tokens or half of what the
+  // budget kept, and a memory limit leaves the same room again for the response.
   bool Appends(int64_t live_bytes, int64_t n_prompt) const;
 
-  // Whether such a prompt is one for which the budget is to be searched (CompressionOptions::
-  // quality): everything before it is still there, and it is long enough and not appended.
+  // Whether the budget is to be searched for this prompt (CompressionOptions::quality): everything
+  // before it is still held, it is long enough, and it is not appended.
   bool SearchesQuality(int64_t live_bytes, int64_t n_prompt) const;
 
-  // With n tokens more, nothing evicted.
+  // Bytes with n_tokens more and nothing evicted.
   int64_t BytesWith(int64_t live_bytes, int64_t n_tokens) const;
-  // Tokens that still fit under the memory limit, where the cache grows while generating.
+  // Tokens that still fit under the memory limit if the cache grows in decode.
   int64_t RemainingTokens(int64_t live_bytes) const;
-  // Error: more bytes than the limit, for n_tokens more.
+  // Error: peak_bytes, needed for n_tokens more, exceed the limit.
   Result<void> CheckBytes(int64_t peak_bytes, int64_t n_tokens) const;
 
-  // Whether texts may be longer than the cache's capacity: positions are not those of the text, and
-  // entries are evicted before a call (of a chunk, or a token) could fill it.
+  // Whether texts may be longer than the cache's capacity: positions are reassigned or capped, and
+  // entries are evicted before a call (a chunk or a token) could fill the cache.
   bool Streams() const { return Streams(SmallestBudget()); }
-  // The largest budget under which they may; 0 if there is none.
+  // The largest budget with which they may; 0 if there is none.
   int64_t LargestStreamingBudget() const;
 
  private:
   Result<ResolvedBudget> Resolve(const CacheContents& held, int64_t n_prompt, int64_t n_call) const;
-  // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
+  // The largest budget, and the longest calls, that the memory limit allows.
   Result<ResolvedBudget> ResolveMemoryLimit(const CacheContents& held, int64_t n_prompt,
                                             int64_t n_call) const;
-  // Of a first prompt that is replayed: calls as long as leave at least half of the budget that the
-  // shortest ones would. Nothing: not even those fit.
+  // For a first prompt that is replayed: the longest calls that leave at least half of the budget
+  // that the shortest calls would leave. Nothing: not even the shortest fit.
   static std::optional<ResolvedBudget> SettleReplay(
       int64_t smallest, int64_t largest, int64_t n_call,
       const std::function<bool(const ResolvedBudget&)>& fits);
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
-  // All of a text of which nothing was evicted yet, until a search has said how much may stay; then
-  // the same share of a longer one.
+  // The whole text if nothing was evicted yet (the search then finds the budget); afterwards the
+  // same share of a longer text.
   int64_t BudgetFromQuality(int64_t n_tokens) const;
   int64_t NextCall() const;
   int64_t MaxListBytes(int64_t n_slots) const;
-  // reserve_tokens in so many layers, as far as a quarter of the bytes goes.
+  // reserve_tokens, limited to those that fit into a quarter of the bytes in n_layers layers.
   int64_t TokensWithinQuarter(int n_layers) const;
-  // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
-  // grow, or leave layers alone.
+  // Whether the cache stops growing in decode. Some methods thin it out but let it grow, or leave
+  // layers alone.
   bool HoldsBudget() const;
-  // Whether prompts are brought to a size that does not depend on the length of the text.
+  // Whether prompts are compressed to a size that does not depend on the length of the text.
   bool Sizes() const;
-  // The budget; before the first prompt the least that it can be.
+  // The budget; before the first prompt the smallest it can be.
   int64_t SmallestBudget() const;
   bool Streams(int64_t budget) const;
 

@@ -8,7 +8,7 @@
 
 #include "compression/registry.h"
 
-// Budgets worked out by hand: 4 layers, 1 KV head, a row of 10 bytes and nothing else.
+// Budgets computed by hand: 4 layers, 1 KV head, rows of 10 bytes and no other cost.
 namespace winnow::runtime {
 namespace {
 
@@ -66,8 +66,8 @@ TEST(BudgetPlan, OfSizesAndShares) {
       << refused.error().message;
 }
 
-// Of 400 rows a first prompt of 100 takes 100 in the current layer, what is generated 25 in every
-// layer (a quarter), and a later prompt 100 in one layer (a quarter).
+// Of 400 rows, a first prompt of 100 tokens takes 100 in the current layer, generated tokens take
+// 25 in every layer (a quarter of the rows), and a later prompt 100 in one layer (a quarter).
 TEST(BudgetPlan, OfBytes) {
   const struct {
     const char* method;
@@ -77,7 +77,8 @@ TEST(BudgetPlan, OfBytes) {
       {"snapkv:window=4", {.budget = 50, .n_call = 100, .n_next = 100}},
       // It does not grow: 4 B + 100 <= 400.
       {"h2o", {.budget = 75, .n_call = 100, .n_next = 100}},
-      // All layers are whole until the end, so that no room is kept for a later prompt: 4 (B + 25).
+      // All layers are full until the end, so no room is kept for a later prompt: 4 (B + 25) <=
+      // 400.
       {"defensivekv:layer=true", {.budget = 75, .n_call = 100}},
   };
   for (const auto& one : cases) {
@@ -88,7 +89,7 @@ TEST(BudgetPlan, OfBytes) {
   }
 }
 
-// A refusal says what of the bytes are neither keys nor values of the prompt.
+// The error says how many of the bytes are not keys and values of the prompt.
 TEST(BudgetPlan, ARefusalNamesWhatTheMethodKeeps) {
   const auto refusal = [](const char* method, int64_t slot_bytes) {
     CacheFacts facts = Facts();
@@ -118,7 +119,7 @@ TEST(BudgetPlan, BytesOfTheFullCache) {
   EXPECT_EQ(refused.error().code, ErrorCode::kTooLarge);
 }
 
-// 300 rows are held: 100 of the prompt at a time, and the budget stays.
+// 300 rows are held: the prompt is read 100 tokens at a time, and the budget stays.
 TEST(BudgetPlan, ALaterPromptIsTakenInParts) {
   const CompressionOptions options = With("h2o", {.memory_bytes = 4000});
   const BudgetPlan plan(options, Facts(),
@@ -138,7 +139,7 @@ TEST(BudgetPlan, TextsLongerThanTheCache) {
   EXPECT_TRUE(BudgetPlan(options, facts, {}).Streams());
   EXPECT_EQ(BudgetPlan(options, facts, {}).LargestStreamingBudget(), 60);
   EXPECT_TRUE(BudgetPlan(options, facts, {}).Prompt(Holding(0), 101, 40).has_value());
-  // A call, or a budget, that is one larger fills it.
+  // A budget or a call that is larger by one fills the cache.
   EXPECT_FALSE(BudgetPlan(options, facts, {.budget = 61}).Streams());
   const CompressionOptions longer = With("streaming", {.size = 60, .prefill_chunk = 41});
   EXPECT_FALSE(BudgetPlan(longer, facts, {}).Streams());
@@ -161,8 +162,8 @@ TEST(BudgetPlan, WhatASequenceReserves) {
   CompressionOptions options = With("snapkv:window=4", {.size = 16});
   const auto found = BudgetPlan(options, Facts(), {}).Reserve(Holding(0), 50, 50, 5);
   ASSERT_TRUE(found.has_value());
-  // 16 in three layers and 50 in one; then 21 in each. Lists of 84 slots, an eighth more, and 96
-  // and a high part of positions in each head.
+  // 16 in three layers and 50 in one; then 21 in each. Lists: 84 slots and an eighth more, and in
+  // each head 96 slots and the high part of positions.
   EXPECT_EQ(*found, (Reservation{.steady_bytes = 840,
                                  .prefill_surplus_bytes = 980 - 840,
                                  .list_bytes = (84 + 10 + 4 * 96) * 2 + 4 * 32}));

@@ -9,7 +9,7 @@
 #include "runtime/session/session.h"
 #include "runtime/testing/tiny_engine.h"
 
-// What budgets come to, and what is refused.
+// Sizes that budgets lead to, and refusals.
 namespace winnow::runtime {
 namespace {
 
@@ -44,13 +44,13 @@ TEST_F(Budget, AShareBelowWhatAMethodProtectsIsRefused) {
   EXPECT_FALSE(session->Plan(101, 5).has_value());
 }
 
-// Of one token, all layers: 3 layers, 2 KV heads, 16 + 16 dimensions in f16.
+// Bytes of one token in all layers: 3 layers, 2 KV heads, 16 + 16 dimensions in f16.
 constexpr int64_t kTokenBytes = 3 * 2 * 2 * 16 * 2;
 
-// A method that lets the cache grow needs what its prompt takes, as the full cache does, and stops
-// where the limit is.
+// A method that lets the cache grow needs the bytes of its prompt, as the full cache does, and
+// stops at the limit.
 TEST_F(Budget, BytesOfAMethodThatGrows) {
-  constexpr int64_t kColumnBytes = 3 * 2 * 2 * 8;  // two numbers a slot
+  constexpr int64_t kColumnBytes = 3 * 2 * 2 * 8;  // two numbers per slot
   constexpr int64_t kFixedBytes = 3 * 3 * 8;
   const int64_t limit = kFixedBytes + 20 * (kTokenBytes + kColumnBytes);
   const auto session = Open("pyramidinfer", {.memory_bytes = limit});
@@ -76,8 +76,8 @@ TEST_F(Budget, OneThatHoldsItsSizeHasRoomWithoutEnd) {
   const auto session = Open("h2o", {.memory_bytes = 60 * kTokenBytes});
   ASSERT_TRUE(session->Prefill(Tokens(30)).value());
   EXPECT_EQ(session->room(), 128 - 30);
-  // The authors' layer policy of d2o leaves layers alone: they grow.
-  const int64_t limit = 50 * (kTokenBytes + 3 * 2 * 8);  // a number a slot
+  // The authors' layer policy of d2o does not compress some layers: they grow.
+  const int64_t limit = 50 * (kTokenBytes + 3 * 2 * 8);  // one number per slot
   const auto grows =
       Open("d2o:layer_policy=softmax", {.memory_bytes = limit, .reserve_tokens = 10});
   ASSERT_TRUE(grows->Prefill(Tokens(30)).value());
@@ -87,7 +87,7 @@ TEST_F(Budget, OneThatHoldsItsSizeHasRoomWithoutEnd) {
   EXPECT_LE(grows->cache_bytes(), limit);
 }
 
-// A budget that finds its own size is none to choose.
+// A method that chooses its own size takes no budget.
 TEST_F(Budget, AMethodWithoutABudgetRefusesOne) {
   CompressionOptions compression = {.method = compression::MakeMethod("pyramidinfer").value(),
                                     .size = 16};
@@ -97,8 +97,8 @@ TEST_F(Budget, AMethodWithoutABudgetRefusesOne) {
             "`size`: pyramidinfer finds its own size and has no budget of slots; drop it");
 }
 
-// Prompts after the first find the cache full; the limit holds at every plan (which is made when
-// the layer is at its peak), and the conversation goes on.
+// Prompts after the first find the cache full. The limit holds at every plan (made when the layer
+// is at its peak), and the conversation goes on.
 TEST_F(Budget, BytesHoldOnEveryPrompt) {
   for (const char* spec :
        {"h2o", "tova", "streaming", "keydiff", "knorm", "snapkv:window=4", "pyramidkv:window=4",
@@ -125,7 +125,8 @@ TEST_F(Budget, BytesHoldOnEveryPrompt) {
   }
 }
 
-// A later prompt that does not fit in one piece: its parts leave about as much as a first one.
+// A later prompt that does not fit in one piece is read in parts, which keep about as much as a
+// first prompt would.
 TEST_F(Budget, ALaterPromptIsNotReducedToAFewEntries) {
   for (const char* spec : {"snapkv:window=4", "pyramidkv:window=4", "h2o", "streaming"}) {
     const int64_t limit = 40 * kTokenBytes;

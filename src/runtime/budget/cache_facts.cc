@@ -7,8 +7,8 @@ namespace {
 
 CacheCost MakeCost(const cache::Cache& cache) {
   const cache::CacheConfig& config = cache.config();
-  // Where layers differ there is no method, and every head holds every token: they count as one
-  // head whose rows are as large as those of a token in all layers.
+  // If layers differ, there is no method and every head holds every token: count one head whose
+  // rows are as large as a token's rows in all layers.
   if (!config.shape.alike()) {
     return {.n_layers = 1, .n_kv_heads = 1, .row_bytes = cache.bytes_per_token()};
   }

@@ -6,10 +6,10 @@
 #include "cache/cache.h"
 #include "runtime/budget/memory_plan.h"
 
-// What plans need to know of a cache, read from it.
+// What plans need to know about a cache, read from it.
 namespace winnow::runtime {
 
-// The same whatever it holds.
+// Independent of the cache's contents.
 struct CacheFacts {
   CacheCost cost;
   int64_t capacity = 0;  // slots per KV head
@@ -23,7 +23,7 @@ struct CacheContents {
   int64_t longest_head = 0;     // slots
   int64_t live_bytes = 0;
 };
-// `contents` keeps its memory.
+// Reuses the memory of `contents`.
 void ReadContents(const cache::Cache& cache, CacheContents& contents);
 
 }  // namespace winnow::runtime

@@ -14,7 +14,7 @@ CompressionProblem OutOfRange(std::string_view field, const std::string& found,
   return {field, "found " + found + ", expected " + expected};
 }
 
-// "A, B and C", with such a word before the last; empty ones are left out.
+// "A, B and C", with `word` before the last item; empty items are left out.
 std::string Listed(std::vector<std::string_view> items, std::string_view word) {
   std::erase(items, std::string_view());
   std::string text;
@@ -42,7 +42,7 @@ std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
         .text = "give only one of " +
                 Listed({words.size, words.ratio, words.memory, words.quality}, "and")};
   }
-  // As far as positions reach: methods multiply what they are given.
+  // Budgets are limited to the range of positions, because methods multiply them.
   constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
   if (options.size < 0 || options.size > kMax) {
     return OutOfRange(words.size, std::to_string(options.size), "1 to " + std::to_string(kMax));
@@ -83,7 +83,8 @@ std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
     return CompressionProblem{words.size, "found " + std::to_string(options.size) + ", " + spec +
                                               " needs " + std::to_string(policy.min) + " or more"};
   }
-  // A bound that a method keeps within says nothing of the size it finds.
+  // If a method chooses its own size and a budget is only a bound, a search for a quality makes no
+  // sense.
   if ((!policy.Heeded() && has_slots) || (!policy.needed && options.quality != 0)) {
     return CompressionProblem{options.size != 0    ? words.size
                               : options.ratio != 0 ? words.ratio

@@ -28,7 +28,7 @@ Made Make(const Compression& wanted, const CompressionWords& words) {
                                 .memory_bytes = wanted.memory_bytes,
                                 .quality = wanted.quality,
                                 .prefill_chunk = wanted.prefill_chunk};
-  // With the full cache there is nothing to decide: the engine's plain path.
+  // The full cache has nothing to decide: without a method the engine takes its plain path.
   if ((*method)->traits().spec != "full") options.method = *method;
   if (auto problem = FindProblem(options, words)) return *std::move(problem);
   return options;

@@ -6,9 +6,9 @@
 
 namespace winnow::runtime {
 
-// Methods made, budget checked. The full cache has no method and no budget of slots; a limit in
-// bytes holds for it too. Errors, in these words (and `problem`, where it is wanted): no such
-// method or parameter, methods that cannot work together, those of FindProblem.
+// Makes the methods and checks the budget. The full cache has no method and no budget of slots, but
+// a limit in bytes applies to it too. Errors, worded with `words` (and in `problem`, unless null):
+// no such method or parameter, methods that cannot work together, those of FindProblem.
 Result<CompressionOptions> MakeCompression(const Compression& wanted, const CompressionWords& words,
                                            CompressionProblem* problem = nullptr);
 

@@ -26,7 +26,8 @@ TEST(CompressionSettings, MakesWhatIsWanted) {
   EXPECT_EQ(MakeCompression({.method = "refreekv"}, kWords)->size, 0);
 }
 
-// No method at all: what it evicts can be asked by `method == nullptr` everywhere.
+// The full cache has no method at all, so `method == nullptr` everywhere means that nothing is
+// evicted.
 TEST(CompressionSettings, TheFullCacheHasNoMethod) {
   for (const char* name : {"", "full"}) {
     const auto made = MakeCompression({.method = name, .memory_bytes = 1000}, kWords);
@@ -91,7 +92,7 @@ TEST(CompressionSettings, ErrorsNameTheFieldInTheCallersWords) {
   }
 }
 
-// As errors of the library name what to change: a program may put its own word there.
+// Errors of the library name the field in backquotes; a program may use its own words.
 TEST(CompressionSettings, TheLibrarysOwnWordsStandInBackquotes) {
   EXPECT_EQ(MakeCompression({.method = "full", .size = 64}, {}).error().message,
             "the full cache has no size to choose: name a method with `method`");

@@ -13,7 +13,7 @@ namespace {
 
 using compression::Phase;
 
-// Less than this is read from the processor's caches anyway, or nearly.
+// Smaller caches are read (almost) entirely from the CPU's caches.
 constexpr int64_t kGatherFromBytes = 8 << 20;
 
 }  // namespace
@@ -92,7 +92,7 @@ Result<void> Compressor::CheckStep(const cache::Cache& cache) {
 }
 
 int64_t Compressor::RemainingTokens(const cache::Cache& cache) const {
-  // Asked for every token: bytes are not counted for nothing.
+  // Called for every token: do not count bytes without a limit.
   if (options_.memory_bytes == 0) return std::numeric_limits<int64_t>::max();
   return MakePlan(cache).RemainingTokens(cache.live_bytes());
 }
@@ -153,7 +153,8 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .replayed = call_.replayed};
 }
 
-// Captures fit the functions' own storage: they are made for every layer of a decode step.
+// The captures fit into std::function's own storage: the hooks are made for every layer of a decode
+// step.
 compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) {
   compression::PlanHooks hooks;
   if (options_.on_plan) {
@@ -215,7 +216,8 @@ void Compressor::ContinueCall(const Compressor& other, const cache::Cache& copy,
 
 Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return {};
-  // What was between two steps, and the layers of a prompt that are still to come, is not known.
+  // The partial check needs other layers unchanged since the last check: that is not known between
+  // two steps, nor for a prompt's layers that are still to come.
   if (call_.phase == Phase::kPrefill || done.layer == 0) {
     invariants_.CheckBytes(cache, MakeLimits());
   } else {
@@ -255,7 +257,7 @@ Result<void> Compressor::Restore(const CompressionProgress& progress, const cach
     return Error{"its budget is " + std::to_string(progress_.budget) + " slots, expected " +
                  std::to_string(options_.size)};
   }
-  // What was generated since the prompt, where nothing evicts it, comes on top.
+  // Tokens generated since the prompt are added if nothing evicts them.
   const int64_t n_generated = progress_.n_seen - progress_.n_prompt;
   const bool decodes = n_generated > 0 && options_.Evicts(Phase::kDecode);
   if (!decodes && !options_.Evicts(Phase::kPrefill)) return {};

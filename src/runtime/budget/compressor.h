@@ -19,11 +19,11 @@
 
 namespace winnow::runtime {
 
-// Brings one sequence's cache to its size: owns the budget and the working memory of the method.
+// Keeps one sequence's cache at its size: owns the budget and the method's working memory.
 class Compressor {
  public:
-  // What the cache of such a session must be like. config.shape is the model's before and the
-  // cache's after.
+  // Sets the cache configuration that the method needs. config.shape is the model's on entry and
+  // the cache's on return.
   struct ModelFacts {
     int n_q_heads = 0;
     int64_t trained_context = 0;
@@ -31,8 +31,8 @@ class Compressor {
   static void Shape(const CompressionOptions& options, const ModelFacts& model,
                     cache::CacheConfig& config);
 
-  // For `n_q_heads` query heads. Backend and invariants outlive the compressor.
-  // `projections`: the model's, where there is one; they outlive it too.
+  // For `n_q_heads` query heads. Backend and invariants must outlive the compressor, and so must
+  // the model's `projections`, if given.
   Compressor(const CompressionOptions& options, int n_q_heads, kernels::Backend& backend,
              Invariants& invariants, const compression::OutputProjections* projections = nullptr)
       : options_(options),
@@ -42,76 +42,79 @@ class Compressor {
         needs_(options.method ? options.method->needs() : compression::Needs{}),
         invariants_(invariants) {}
 
-  // Of the model, for methods that need them; they outlive the compressor.
+  // Error profiles of the model, for methods that need them; must outlive the compressor.
   void SetProfiles(const compression::ErrorProfiles* profiles) { profiles_ = profiles; }
 
   bool active() const { return options_.method != nullptr; }
   const CompressionOptions& options() const { return options_; }
-  // Slots per KV head; 0 before the first prompt where it depends on it, and without a budget.
+  // Slots per KV head; 0 without a budget, and before the first prompt if the budget depends on it.
   int64_t budget() const { return progress_.budget; }
 
-  // BudgetPlan::Prompt, for this cache and as far as the sequence is.
+  // BudgetPlan::Prompt, for this cache and the sequence's progress.
   Result<ResolvedBudget> CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
                                      int64_t n_call) const;
-  // Such a prompt follows: settles the budget and returns how many tokens to take at a time. Error:
-  // as CheckPrompt, and nothing is changed.
+  // Begins such a prompt: fixes the budget and returns how many tokens to read at a time. Error: as
+  // CheckPrompt, and nothing is changed.
   Result<int64_t> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
-  // BudgetPlan::SearchesQuality. Not of a prompt whose budget was set.
+  // BudgetPlan::SearchesQuality; false if the next prompt's budget was set.
   bool SearchesQuality(const cache::Cache& cache, int64_t n_prompt) const {
     return options_.quality != 0 && next_budget_ == 0 &&
            MakePlan(cache).SearchesQuality(cache.live_bytes(), n_prompt);
   }
-  // Of the next prompt, whatever the options say.
+  // Sets the next prompt's budget, whatever the options say; 0: unset.
   void SetNextBudget(int64_t budget) { next_budget_ = budget; }
-  // Whether the prompt that was begun is read as generated tokens are: in one call, of decode.
+  // Whether the current prompt is read like generated tokens: in one decode call.
   bool appends() const { return appends_; }
-  // What such a prompt and n_generate tokens after it take in this cache. Error: as CheckPrompt.
+  // Bytes of this cache for such a prompt and n_generate tokens after it. Error: as CheckPrompt.
   Result<Reservation> Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
                            int64_t n_generate) const;
-  // For the next n_tokens tokens the sequence stays within `reservation`: asserted in builds with
-  // tests.
+  // Builds with tests assert that the sequence stays within `reservation` for the next n_tokens
+  // tokens.
   void Reserve(const Reservation& reservation, int64_t n_tokens);
-  // That one more generated token stays within the memory limit. Error: it does not.
+  // Checks that one more generated token stays within the memory limit.
   Result<void> CheckStep(const cache::Cache& cache);
-  // Before every call of the model.
+  // Call before every call of the model.
   void BeginCall(compression::Phase phase, int64_t n_call);
-  // What attention is asked in this call: taps, rows, and which entries it attends to.
+  // Sets what this call asks of attention: taps, rows, and which entries it attends to.
   void Ask(attention::Sequence& sequence) const;
-  // Runs the method on a layer and carries out its plans. Error: an invariant is broken, and the
-  // call cannot go on; the same from the two below.
+  // Runs the method on a layer and applies its plans. Error (also of AfterReplayLayer and EndCall):
+  // an invariant is broken, and the call cannot go on.
   Result<void> AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
-  // What is to be replayed after the current prefill call; nothing where nothing must be evicted.
+  // The replay that follows the current prefill call; null if there is none, or if nothing must be
+  // evicted.
   const compression::ReplaySpec* Replay() const {
     return needs_.replay.any() && progress_.n_seen > progress_.budget ? &needs_.replay : nullptr;
   }
-  // The part of the replay that the model reads next, n_rows tokens in all.
+  // Announces the part of the replay that the model reads next, n_rows tokens including the
+  // instruction.
   void BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows);
-  // Shows the method a layer that holds the replay's entries too.
+  // Shows the method a layer that also holds the replay's entries.
   Result<void> AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done);
   bool DecidesAtEnd() const {
     return active() && options_.method->traits().decisions.prefill ==
                            compression::DecisionPolicy::Prefill::kAtEnd;
   }
-  // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
-  // does so at the end, in pieces. Whether this was the last one.
+  // After a prefill call and its replay, before EndCall: runs one piece of the decision about all
+  // layers, if the method decides at the end. True: this was the last piece.
   bool DecideSome(cache::Cache& cache);
-  // A prefill call that has not decided at the end yet gets another budget.
+  // Changes the budget of a prefill call that has not made its decision at the end yet.
   void ChangeBudget(int64_t budget);
-  // Goes on with such a call of another compressor, under another budget. copy: of its cache.
+  // Continues such a call of another compressor under another budget. copy: a copy of its cache.
   void ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget);
-  // After every call of the model. Error: an invariant is broken.
+  // Call after every call of the model. Error: an invariant is broken.
   Result<void> EndCall(const cache::Cache& cache);
-  // Rows of the call that layers after this one compute; empty: all.
+  // Rows of the call that the layers after the current one compute; empty: all.
   std::span<const int32_t> RowsKept() const;
   void Reset();
   const CompressionProgress& progress() const { return progress_; }
   void ResumeFrom(const CompressionProgress& progress) { progress_ = progress; }
-  // The same from a file, whose cache this is. Error: it cannot have come from these options.
+  // As ResumeFrom, with progress from a file and the cache restored from it. Error: these options
+  // cannot have produced that state.
   Result<void> Restore(const CompressionProgress& progress, const cache::Cache& cache);
-  // The text is n_tokens long again. Requires: nothing was evicted.
+  // Sets the text's length back to n_tokens. Requires: nothing was evicted.
   void Truncate(int64_t n_tokens);
 
-  // BudgetPlan's, for this cache.
+  // As in BudgetPlan, for this cache.
   int64_t RemainingTokens(const cache::Cache& cache) const;
   bool Streams(const cache::Cache& cache) const { return MakePlan(cache).Streams(); }
   int64_t LargestStreamingBudget(const cache::Cache& cache) const {
@@ -120,13 +123,14 @@ class Compressor {
 
  private:
   compression::LayerCall MakeCall(cache::Cache& cache, const kernels::Taps& taps);
-  // How far the current call of the model is.
+  // State of the current call of the model.
   struct Call {
     compression::Phase phase = compression::Phase::kPrefill;
     int64_t n_rows = 0;         // in the current layer
-    bool later_prompt = false;  // it reads all of a prompt that follows others
-    int64_t n_protected = 0;    // LayerCall's
-    std::unique_ptr<compression::Memory> memory = nullptr;  // of a prefill call
+    bool later_prompt = false;  // it reads all of a later prompt
+    int64_t n_protected = 0;    // LayerCall::n_protected
+    // Of a prefill call.
+    std::unique_ptr<compression::Memory> memory = nullptr;
     compression::ReplayChunk replay_chunk = {};
     int64_t n_replay_rows = 0;
     bool replayed = false;
@@ -134,7 +138,7 @@ class Compressor {
 
     Call Copy() const;
   };
-  // Newest entries that stay of the current prefill call (LayerCall::n_protected).
+  // Newest entries of the current prefill call that are never evicted (LayerCall::n_protected).
   int64_t Protected(int64_t budget) const {
     return call_.later_prompt ? compression::ProtectedOfLaterPrompt(call_.n_rows, budget) : 0;
   }
@@ -142,7 +146,7 @@ class Compressor {
   BudgetPlan MakePlan(const cache::Cache& cache) const {
     return {options_, ReadFacts(cache), progress_};
   }
-  // Begun at what the cache holds, which is in contents_ then.
+  // A plan that starts from the cache's contents, which it reads into contents_.
   MemoryPlan& StartPlan(const cache::Cache& cache);
   CallInvariants::Limits MakeLimits() const;
 
@@ -151,15 +155,15 @@ class Compressor {
   kernels::Backend& backend_;
   const compression::OutputProjections* projections_;
   const compression::ErrorProfiles* profiles_ = nullptr;
-  compression::Needs needs_;  // the method's, which makes them anew each time it is asked
+  compression::Needs needs_;  // cached, as Method::needs() builds them on each call
   Call call_;
-  bool appends_ = false;       // ResolvedBudget's, of the prompt
-  bool later_prompt_ = false;  // the prompt follows others, and is read in one call
-  int64_t next_budget_ = 0;    // SetNextBudget's; 0: none
+  bool appends_ = false;       // ResolvedBudget::appends of the current prompt
+  bool later_prompt_ = false;  // the current prompt follows others and is read in one call
+  int64_t next_budget_ = 0;    // from SetNextBudget; 0: none
   CompressionProgress progress_;
   int64_t planned_peak_ = 0;  // bytes, of the prompt or the active step
   Reservation reservation_;
-  int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts
+  int64_t n_reserved_tokens_ = -1;  // length of the sequence up to which it applies
   CacheContents contents_;          // reused from step to step, with the plan
   std::optional<MemoryPlan> plan_;
   CallInvariants invariants_;

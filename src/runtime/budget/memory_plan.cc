@@ -12,7 +12,7 @@ using compression::Phase;
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// Both saturate: a text without end under a method that grows is beyond any memory.
+// Both saturate: an unlimited text under a method that lets the cache grow exceeds any memory.
 int64_t Product(int64_t a, int64_t b) {
   int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? kMax : product;
@@ -71,7 +71,7 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   n_seen_ = Sum(n_seen_, n);
   if (prefill) n_prompt_ = n_seen_;
   const int n_layers = cost_.n_layers;
-  const Entries added = ForHeads(n, n);  // to a layer
+  const Entries added = ForHeads(n, n);  // to each layer
   const Entries added_in_all = ForHeads(Product(n, n_layers), Product(n, n_layers));
   if (!Evicts(phase)) {
     for (Entries& layer : held_) layer = layer + added;
@@ -81,11 +81,11 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   const compression::Method::Sizes sizes = SizesAfter(phase, budget);
   const Entries total = ForHeads(sizes.total_slots, sizes.total_rows);
   const bool waits = prefill && method_->traits().decisions.WaitsForAllLayers();
-  // A layer holds the entries of a replay on top, until the method has looked at them.
+  // A layer also holds the entries of a replay until the method has seen them.
   const int64_t n_replay = waits ? method_->needs().replay.MaxTokens(n) : 0;
   int64_t peak = waits ? cost_.Bytes(Held() + added_in_all + ForHeads(n_replay, n_replay)) : 0;
-  Entries done;  // of the layers before the current one
-  Entries left;  // of the others, before the call
+  Entries done;  // held by the layers before the current one
+  Entries left;  // held by the others, as before the call
   for (const Entries& layer : held_) left = left + layer;
   for (int i = 0; i < n_layers; ++i) {
     Entries& layer = held_[static_cast<size_t>(i)];
@@ -132,7 +132,7 @@ bool MemoryPlan::KeepsSizes(Phase phase, int64_t budget, int64_t n_more) const {
   const Entries held = Held();
   const int64_t n_more_in_all = Product(n_more, cost_.n_layers);
   if (!within(held, ForHeads(sizes.total_slots, sizes.total_rows), n_more_in_all)) return false;
-  // Generated tokens that nothing evicts come on top of a budget.
+  // Generated tokens that are not evicted are added to the budget.
   if (budget == 0 || !method_->traits().budget.held) return true;
   return held.rows <=
          Product(Sum(Product(budget, cost_.n_layers), n_more_in_all), cost_.n_kv_heads);
@@ -149,7 +149,7 @@ int64_t MemoryPlan::Prompt(int64_t budget, int64_t n, int64_t n_call) {
 int64_t MemoryPlan::Decode(int64_t budget, int64_t n) {
   if (n == 0) return bytes();
   if (!Evicts(Phase::kDecode)) return Call(Phase::kDecode, budget, n);
-  // The first token brings the cache to its size, whatever the prompt left.
+  // The first token brings the cache to its size, whatever the prompt left in it.
   const int64_t first = Call(Phase::kDecode, budget, 1);
   const int64_t n_more = n - 1;
   if (n_more == 0) return first;
@@ -159,7 +159,7 @@ int64_t MemoryPlan::Decode(int64_t budget, int64_t n) {
   const compression::Method::Sizes sizes = SizesAfter(Phase::kDecode, budget);
   const Entries layer_max = ForHeads(sizes.layer_slots, sizes.layer_rows);
   total_ = ForHeads(sizes.total_slots, sizes.total_rows);
-  // Only the current layer is above its size, and no layer gains more than the token.
+  // Only the current layer exceeds its size, and each layer gains at most one token.
   const Entries one = ForHeads(1, 1);
   const Entries one_each = ForHeads(n_layers, n_layers);
   const Entries max = Min(ForLayers(layer_max) + one,

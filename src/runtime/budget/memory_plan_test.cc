@@ -8,7 +8,7 @@
 
 #include "compression/registry.h"
 
-// Peaks worked out by hand: 4 layers, 1 KV head, a row of 10 bytes and nothing else, unless said.
+// Peaks computed by hand: 4 layers, 1 KV head, rows of 10 bytes and no other cost, unless stated.
 namespace winnow::runtime {
 namespace {
 
@@ -52,7 +52,7 @@ TEST(MemoryPlan, APromptNeedsOneLayerInFull) {
   EXPECT_EQ(plan.Decode(16, 5), 4 * 21 * 10);  // the cache grows while generating
 }
 
-// All layers are whole until the last one is done, and one holds the replay on top.
+// All layers are full until the last one is done, and one of them also holds the replay.
 TEST(MemoryPlan, AReplayLivesInOneLayer) {
   const MethodPtr method = Make("winnow:rest=0");
   const compression::ReplaySpec replay = method->needs().replay;
@@ -67,8 +67,8 @@ TEST(MemoryPlan, AReplayLivesInOneLayer) {
   EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
 }
 
-// Without a replay, and with sizes that are known before the prompt is read, a layer need not wait
-// for the others: besides it there is what all keep, however they divide it.
+// Without a replay, and with sizes known before the prompt is read, a layer need not wait for the
+// others: it is full beside what all layers together keep, however they divide it.
 TEST(MemoryPlan, KnownSizesWaitForNoLayer) {
   for (const char* allocation : {"uniform", "profile"}) {
     const MethodPtr method =
@@ -89,16 +89,16 @@ TEST(MemoryPlan, StateAndHeadsCount) {
   EXPECT_EQ(plan.Prompt(16, 50, 50), 100 + (16 + 50) * 3 * 18);
 }
 
-// What the plan of one budget for all layers had missed: layers not reached yet hold what they
-// held.
+// Layers that the call has not reached yet hold their old contents, which a plan with one budget
+// for all layers would miss.
 TEST(MemoryPlan, LaterPromptsFindTheOldContents) {
   const MethodPtr method = Make("tova");
   const std::vector<int64_t> held = {100, 100, 100, 100};
-  // A budget that shrinks to 20: the first layer is the worst.
+  // If the budget shrinks to 20, the peak is in the first layer.
   EXPECT_EQ(Begin(method.get(), held).Prompt(20, 60, 60), (160 + 3 * 100) * 10);
-  // One that grows to 150: the last one is.
+  // If it grows to 150, the peak is in the last layer.
   EXPECT_EQ(Begin(method.get(), held).Prompt(150, 60, 60), (3 * 150 + 160) * 10);
-  // In parts of 10, each finds what the one before left.
+  // In parts of 10, each part finds what the one before left.
   EXPECT_EQ(Begin(method.get(), held).Prompt(20, 60, 10), (110 + 3 * 100) * 10);
   MemoryPlan plan = Begin(method.get(), held);
   plan.Prompt(20, 1, 1);
@@ -116,8 +116,8 @@ TEST(MemoryPlan, GeneratingUnderABudget) {
   EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
 }
 
-// The prompt stays whole until the first generated token; from then on there is a budget, which a
-// short prompt grows to.
+// The prompt is kept in full until the first generated token; from then on the budget holds, and a
+// short prompt grows to it.
 TEST(MemoryPlan, OnlyTheDecodeMethodEvicts) {
   for (const char* prefill : {"full", "twilight"}) {
     const MethodPtr method = Make(prefill, "keydiff");
@@ -133,7 +133,8 @@ TEST(MemoryPlan, OnlyTheDecodeMethodEvicts) {
 
 TEST(MemoryPlan, LayersOfDifferentSizes) {
   const MethodPtr method = Make("pyramidkv:window=4,kernel=3,beta=20");
-  // 36 entries beside the window on a line: first 71, last 1.
+  // A mean of 36 entries besides the window, on a straight line: 71 in the first layer, 1 in the
+  // last.
   const std::vector<int64_t> sizes = {4 + 71, 4 + 47, 4 + 25, 4 + 1};
   for (int layer = 0; layer < 4; ++layer) {
     EXPECT_EQ(method->LayerSlots(layer, 4, 40, 500), sizes[static_cast<size_t>(layer)]);
@@ -145,8 +146,8 @@ TEST(MemoryPlan, LayersOfDifferentSizes) {
   EXPECT_EQ(plan.Prompt(40, 100, 100), (75 + 51 + 29 + 5 + 100) * 10);
 }
 
-// CAKE: the first layers hold more than their share until the others are known, together never more
-// than all layers may.
+// CAKE: the first layers hold more than their share until the later ones are known, but together
+// never more than all layers may.
 TEST(MemoryPlan, LayersThatShareABudget) {
   const MethodPtr method = Make("cake:window=4");
   MemoryPlan plan = Begin(method.get());
@@ -182,7 +183,7 @@ TEST(MemoryPlan, WhatIsHeldKeepsToWhatTheMethodStates) {
       {"h2o", Phase::kPrefill, {17, 17, 17, 17}, 1, true},
       {"h2o", Phase::kDecode, {16, 16, 16, 16}, 0, true},
       {"h2o", Phase::kDecode, {16, 16, 16, 17}, 0, false},
-      // Layers that share a budget: each may hold all of it, together they may not.
+      // Layers that share a budget: each alone may hold more than its part, but not all together.
       {"cake:window=4", Phase::kPrefill, {40, 16, 5, 3}, 0, true},
       {"cake:window=4", Phase::kPrefill, {40, 17, 5, 3}, 0, false},
   };
@@ -202,8 +203,8 @@ TEST(MemoryPlan, WithoutEndThereIsNoOverflow) {
   EXPECT_EQ(plan.Decode(0, int64_t{1} << 62), std::numeric_limits<int64_t>::max());
 }
 
-// What every method states about itself: sizes do not fall with the text or the budget, layers fit
-// into the total, and a budget that is held bounds it.
+// Sizes that every method states: they do not fall as the text grows, layers fit into the total,
+// and a budget that is a bound limits it.
 TEST(MemoryPlan, MethodsStateSizesThatFitTogether) {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     const MethodPtr method = MakeMethod(entry.name).value();

@@ -18,17 +18,18 @@ namespace {
 
 using tokenizer::TokenId;
 
-// Budgets that are tried are this ratio apart, down to this share of the text.
+// Ratio between successive budgets that are tried, and the smallest share of the text.
 constexpr double kRatio = 0.7071067811865476;
 constexpr double kSmallestShare = 1.0 / 64;
-// Of the normal distribution: one-sided, 95 %.
+// Quantile of the normal distribution: one-sided, 95 %.
 constexpr double kQuantile = 1.6448536269514722;
 
-// Tokens the model adds to the text, in several continuations where it ends early.
+// Total tokens of the model's own continuations, and the maximum number of continuations: several
+// if they end early.
 constexpr int64_t kOwnTokens = 64;
 constexpr int kOwnTexts = 8;
-// Parts of the prompt that are asked for: of some, those for which the model needs the prompt most.
-// So many of their tokens say which part, and so many count.
+// Parts of the prompt that the model is asked to repeat: of kCandidates parts, the kParts for which
+// it needs the prompt most. kCueTokens of a part's tokens name it, kPartTokens count.
 constexpr int64_t kCandidates = 32;
 constexpr int64_t kParts = 4;
 constexpr int64_t kCueTokens = 8;
@@ -36,7 +37,7 @@ constexpr int64_t kPartTokens = 16;
 constexpr const char* kPartText =
     "\n\nRepeat the part of the previous context exactly, starting with";
 
-// NaN where one of the distributions is none.
+// NaN if one of the distributions is not valid.
 double KlDivergence(std::span<const float> log_probs, std::span<const float> logits) {
   const double sum = LogSumExp(logits);
   double kl = 0;
@@ -60,8 +61,8 @@ QualityEstimate EstimateFrom(std::vector<float> kls) {
   return estimate;
 }
 
-// Reads a probe over what a session holds, which is there again afterwards, and hands on the rows
-// of logits that count, one at a time.
+// Reads a probe after the session's text, passes the rows of logits that count to `row` one at a
+// time, and truncates the session to the text again.
 Result<void> Read(Session& session, int64_t n_text, const QualityProbe& probe,
                   const std::function<void(std::span<const float> logits)>& row) {
   const int64_t vocabulary = session.engine().model().hyperparameters().vocabulary;
@@ -77,7 +78,7 @@ Result<void> Read(Session& session, int64_t n_text, const QualityProbe& probe,
   return {};
 }
 
-// Of the tokens after those whose logits count.
+// Of the tokens that the counted logits predict.
 Result<double> NegativeLogLikelihood(Session& session, int64_t n_text, const QualityProbe& probe) {
   double sum = 0;
   auto next = static_cast<size_t>(probe.first + 1);
@@ -131,7 +132,7 @@ Result<void> QualitySearch::AddOwnTexts(Session& full) {
   for (int i = 0; i < kOwnTexts && left > 0; ++i) {
     QualityProbe probe;
     WINNOW_ASSIGN(TokenId token, sampler.Sample(first));
-    // What would come after the end says nothing.
+    // Tokens after the end of generation are of no use.
     for (; left > 0 && !tokenizer.IsEndOfGeneration(token); --left) {
       probe.tokens.push_back(token);
       WINNOW_TRY(full.Decode(token));
@@ -152,7 +153,7 @@ Result<void> QualitySearch::AddParts(Session& full, std::span<const TokenId> pro
                 Session::Make(full.engine(), {.context = std::ssize(text) + n_part}));
   struct Candidate {
     QualityProbe probe;
-    double gain = 0;  // of the prompt, in nats
+    double gain = 0;  // how much the prompt helps, in nats
   };
   std::vector<Candidate> candidates;
   for (int64_t i = 0; i < kCandidates; ++i) {
@@ -200,7 +201,7 @@ Result<void> QualitySearch::Try(Session& compressed) {
   }
   const size_t i = NextIndex();
   const QualityEstimate estimate = EstimateFrom(std::move(kls));
-  // Neither nothing nor what is no number is within it.
+  // No tokens, or a NaN, is not within the target.
   if (estimate.n_tokens > 0 && estimate.bound() <= target_) {
     passes_ = i + 1;
     estimate_ = estimate;

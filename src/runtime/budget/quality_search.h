@@ -9,58 +9,59 @@
 #include "base/result.h"
 #include "tokenizer/tokenizer.h"
 
-// How small a cache may be for what is read after it to go on as with the full one
+// How small a cache may be so that text read after it continues as with the full one
 // (CompressionOptions::quality).
 namespace winnow::runtime {
 
 class Session;
 
-// How far a compressed cache is from the full one, on the tokens of the probes.
+// Distance of a compressed cache from the full one, on the tokens of the probes.
 struct QualityEstimate {
   double kl = 0;              // KL divergence from the full cache's distribution, the mean in nats
   double standard_error = 0;  // of the mean
-  double p99 = 0;             // of the tokens
+  double p99 = 0;             // 99th percentile over the tokens
   int64_t n_tokens = 0;
-  // What the mean is below in 95 of 100 cases, if tokens were independent.
+  // Upper bound of the mean with 95 % confidence, if tokens were independent.
   double bound() const;
 };
 
-// What a search ended with.
+// The result of a search.
 struct QualityFound {
-  int64_t budget = 0;             // slots per KV head; all of the prompt's where no less would do
-  double share = 0;               // of the prompt's tokens
-  QualityEstimate estimate = {};  // under that budget; of no tokens where everything stays
+  int64_t budget = 0;  // slots per KV head; all tokens of the text if no smaller one was enough
+  double share = 0;    // share of the text's tokens
+  QualityEstimate estimate = {};  // under that budget; n_tokens is 0 if everything is kept
   int n_tried = 0;                // budgets
 };
 
 // A text that is read after the prompt.
 struct QualityProbe {
   std::vector<tokenizer::TokenId> tokens;
-  int64_t first = 0;  // whose logits count, and those after it
+  int64_t first = 0;  // first token whose logits count
 };
 
-// Searches the smallest budget whose estimate is within a target. What the full cache says of some
-// probes after the prompt is compared with what compressed ones say: texts of the model's own, and
-// parts of the prompt that it is asked to repeat, those for which it needs the prompt most. An
-// estimate for what is like the probes, and no guarantee (docs/decisions/0023-quality-estimate.md).
+// Searches the smallest budget whose estimate is within a target. It compares the logits of the
+// full cache with those of compressed caches on probes read after the prompt: texts that the model
+// continues with, and parts of the prompt that it is asked to repeat, those for which it needs the
+// prompt most. This is an estimate for texts like the probes, not a guarantee
+// (docs/decisions/0023-quality-estimate.md).
 class QualitySearch {
  public:
-  // Prompts of fewer tokens are left whole.
+  // Texts of fewer tokens are left uncompressed.
   static constexpr int64_t kMinPrompt = 256;
 
-  // Error: the context has no room for probes after a text of n_text tokens.
+  // Error: no room in the context for probes after a text of n_text tokens.
   static Result<void> CheckRoom(int64_t n_text, int64_t capacity);
 
-  // `full`: a session without a method that holds the whole text, and its logits, which it loses.
-  // prompt: the text's last tokens, of which parts are asked for. min_budget: the smallest that the
-  // method takes. Requires: CheckRoom passed. Error: that of the model.
+  // `full`: a session without a method that holds the whole text and its logits, which it loses.
+  // prompt: the last tokens of the text, from which parts to repeat are taken. min_budget: the
+  // method's minimum. Requires: CheckRoom passed. Error: that of the model.
   static Result<QualitySearch> Begin(Session& full, std::span<const tokenizer::TokenId> prompt,
                                      double target, int64_t min_budget);
 
   // The budget to try next; nothing: the search is over.
   std::optional<int64_t> next() const;
-  // Reads the probes over a cache that was compressed to that budget, in a session without a
-  // method, which holds the same text afterwards. Error: that of the model.
+  // Reads the probes after a cache that was compressed to that budget, held by a session without a
+  // method, which is unchanged afterwards. Error: that of the model.
   Result<void> Try(Session& compressed);
   // Requires: the search is over.
   QualityFound found() const;
@@ -77,11 +78,11 @@ class QualitySearch {
   double target_ = 0;
   int64_t n_text_ = 0;
   std::vector<QualityProbe> probes_;
-  std::vector<float> log_probs_;  // [token that counts, vocabulary], of the full cache
-  std::vector<int64_t> budgets_;  // that can be tried, falling
-  size_t passes_ = 0;             // as many of them are taken to be within the target
-  size_t fails_ = 0;              // from this one on they are not
-  QualityEstimate estimate_;      // of the last that was found to be
+  std::vector<float> log_probs_;  // [token that counts, vocabulary], full cache
+  std::vector<int64_t> budgets_;  // candidates, descending
+  size_t passes_ = 0;             // this many of them are assumed to be within the target
+  size_t fails_ = 0;              // from this index on they are assumed not to be
+  QualityEstimate estimate_;      // of the last budget found to be within the target
   int n_tried_ = 0;
 };
 

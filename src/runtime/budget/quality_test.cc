@@ -38,7 +38,7 @@ SessionOptions Options(const std::string& method, double quality) {
   return options;
 }
 
-// The slots of every head.
+// Positions that every head keeps, oldest first.
 std::vector<std::vector<int32_t>> Kept(const Session& session) {
   std::vector<std::vector<int32_t>> kept;
   const cache::Cache& cache = session.cache();
@@ -64,7 +64,7 @@ class QualityTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// What is kept is what the budget that was found keeps without a search.
+// The kept entries are those that the found budget keeps without a search.
 TEST_P(QualityTest, TheBudgetIsTheSmallestWithinTheTarget) {
   const auto full = Session::Make(*engine_, {}).value();
   ASSERT_TRUE(full->Prefill(Tokens(kPrompt)).value());
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, QualityTest,
                                            "defensivekv:layer=true", "snapkv", "h2o", "d2o",
                                            "streaming", "keydiff"));
 
-// The same method, but for the search: it reads the prompt anew for every budget.
+// The same method, except that the search reads the prompt anew for every budget.
 class ReadsAnew final : public compression::ForwardingMethod {
  public:
   explicit ReadsAnew(const std::string& spec)
@@ -134,7 +134,7 @@ TEST(Quality, OneReadingFindsWhatManyFind) {
   }
 }
 
-// Rows of logits from number `first` on, read after what the session holds.
+// Rows of logits from `first` on, of tokens read after the session's text.
 std::vector<std::vector<float>> Rows(Session& session, std::span<const TokenId> tokens,
                                      int64_t first) {
   const int64_t n_before = session.n_tokens();
@@ -193,7 +193,7 @@ TEST(QualitySearch, TheEstimateIsTheMeanKlDivergenceOfTheProbes) {
   EXPECT_EQ(found.estimate.n_tokens, std::ssize(kls));
   EXPECT_LE(found.estimate.p99, *std::ranges::max_element(kls) * (1 + 1e-4));
   EXPECT_LE(found.budget, kPrompt / 30);
-  // The same against a target that it does not meet.
+  // The same with a target that is not met.
   search =
       QualitySearch::Begin(*ReadPlain(*engine, Tokens(kPrompt)), Tokens(kPrompt), mean, 1).value();
   while (search.next()) ASSERT_TRUE(search.Try(*other).has_value());
@@ -238,7 +238,7 @@ TEST(QualitySearch, AsksForThePartsThatThePromptHelpsMostWith) {
   EXPECT_GT(all[3], all[31]);
 }
 
-// Logits that are not numbers are not near anything.
+// NaN logits are not within any target.
 TEST(QualitySearch, WhatIsNoNumberIsNotWithinTheTarget) {
   constexpr TokenId kNan = 66;
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
@@ -261,7 +261,7 @@ TEST(QualitySearch, WhatIsNoNumberIsNotWithinTheTarget) {
   EXPECT_EQ(found(*poisoned).budget, kPrompt);
 }
 
-// A target no budget meets leaves the full cache, bit for bit.
+// A target that no budget meets leaves the full cache, bit for bit.
 TEST(Quality, WhatNothingMeetsKeepsEverything) {
   const auto engine = Open();
   const auto full = Session::Make(*engine, {}).value();
@@ -274,7 +274,8 @@ TEST(Quality, WhatNothingMeetsKeepsEverything) {
   EXPECT_EQ(Logits(*session), Logits(*full));
 }
 
-// Too short to be worth it: left whole. A later prompt that makes the text long is searched for.
+// Texts that are too short are left uncompressed. A later prompt that makes the text long is
+// searched for.
 TEST(Quality, ShortPromptsStayUntilTheTextIsLong) {
   const auto engine = Open();
   for (const char* method : {"winnow", "snapkv", "h2o"}) {
@@ -287,7 +288,7 @@ TEST(Quality, ShortPromptsStayUntilTheTextIsLong) {
     ASSERT_TRUE(session->Prefill(Tokens(400)).value()) << method;
     ASSERT_TRUE(session->quality().has_value()) << method;
     EXPECT_LT(session->kept(0), 100);
-    // Then the share stays, and nothing is searched again.
+    // From then on the share stays, and nothing is searched again.
     const double share = session->quality()->share;
     ASSERT_TRUE(session->Prefill(Tokens(350)).value());
     EXPECT_EQ(session->quality()->share, share);
@@ -309,7 +310,7 @@ TEST(Quality, ForksAndFilesKnowIt) {
   EXPECT_FALSE(RestoreSession(*engine, Options("snapkv", 99), path).has_value());
   const auto restored = RestoreSession(*engine, Options("snapkv", 100), path).value();
   EXPECT_EQ(restored->budget(), session->budget());
-  // The share stays, as in the session that was saved.
+  // The share stays the same as in the saved session.
   ASSERT_TRUE(restored->Prefill(Tokens(kPrompt)).value());
   ASSERT_TRUE(fork->Prefill(Tokens(kPrompt)).value());
   EXPECT_EQ(restored->budget(), fork->budget());
@@ -358,7 +359,7 @@ TEST(Quality, WithoutRoomForProbesSaysSo) {
               std::string::npos)
         << read.error().message;
     EXPECT_EQ(session->n_tokens(), 0);
-    // What was read before is still there.
+    // Text that was read before is still there.
     ASSERT_TRUE(session->Prefill(Tokens(8)).value());
     EXPECT_FALSE(session->Prefill(Tokens(kPrompt)).has_value());
     EXPECT_EQ(session->n_tokens(), 8);
@@ -366,7 +367,7 @@ TEST(Quality, WithoutRoomForProbesSaysSo) {
   }
 }
 
-// Only what is done in the end is told.
+// Only plans that are finally applied are reported.
 TEST(Quality, WhatIsTriedIsNoPlan) {
   const auto engine = Open();
   for (const char* method : {"winnow", "snapkv"}) {
