@@ -16,23 +16,24 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
   // Sets logits of tokens that must not come next to -inf. [vocabulary]
   virtual void Mask(std::span<float> logits) = 0;
-  // Of a token that Mask left possible. False: it is refused all the same, or there is a problem().
+  // Advances by a token that Mask left possible. False: the token is refused nevertheless, or there
+  // is a problem().
   virtual bool Accept(tokenizer::TokenId token) = 0;
   virtual bool finished() const = 0;  // only the end of generation may follow
   virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
-  // Why the answer cannot go on, the fault of who asked for the constraint; empty: it can. Mask,
-  // Accept and finished() may find it.
+  // Why generation cannot go on, an error in the constraint that the client sent; empty: it can.
+  // Mask, Accept and finished() may detect it.
   virtual std::string problem() const { return {}; }
 };
 
-// Says that a constraint refused what its Mask had left possible.
+// The error of a constraint that refuses a token that its Mask left possible.
 inline Error RefusedToken(tokenizer::TokenId token) {
   return {.message = "the grammar refuses token " + std::to_string(token) + ", which it allowed",
           .code = ErrorCode::kInternal};
 }
 
-// What a grammar's matcher (grammar::Matcher) says. A template, for builds without grammars have
-// none.
+// Adapts a grammar's matcher (grammar::Matcher). A template, because builds without grammars have
+// no matcher.
 template <typename Matcher>
 class MatcherConstraint final : public TokenConstraint {
  public:

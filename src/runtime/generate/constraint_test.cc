@@ -9,7 +9,7 @@
 #include "runtime/generate/generate.h"
 #include "runtime/testing/scheduler_run.h"
 
-// A constraint that cannot go on ends an answer with an error, wherever it finds out.
+// A constraint that cannot go on ends the response with an error, wherever it detects that.
 namespace winnow::runtime {
 namespace {
 
@@ -17,7 +17,7 @@ using testing::SchedulerTest;
 
 enum class Place { kMask, kAccept, kFinished };
 
-// Has a problem at its third token.
+// Has a problem() at its third token.
 class Failing final : public TokenConstraint {
  public:
   explicit Failing(Place place) : place_(place) {}
@@ -27,7 +27,7 @@ class Failing final : public TokenConstraint {
     Meet(Place::kAccept, 3);
     return problem_.empty();
   }
-  // As a grammar's: what cannot go on is finished.
+  // Like a grammar's: a constraint that cannot go on is finished.
   bool finished() const override {
     Meet(Place::kFinished, 3);
     return !problem_.empty();
@@ -46,7 +46,7 @@ class Failing final : public TokenConstraint {
   mutable std::string problem_;
 };
 
-// Allows one token, or refuses what it allowed.
+// Allows one token, and accepts or refuses it.
 class One final : public TokenConstraint {
  public:
   One(TokenId token, bool accepts) : token_(token), accepts_(accepts) {}
@@ -98,7 +98,7 @@ TEST_P(ConstraintProblem, EndsARequest) {
 
 class ConstraintAndBias : public SchedulerTest {
  protected:
-  // The error of an answer under a constraint, alone and scheduled.
+  // Checks the error of a response under a constraint, alone and scheduled.
   void ExpectError(const One& constraint, const SamplerConfig& config, const std::string& message,
                    ErrorKind kind) {
     const auto session = Session::Make(*engine_, {}).value();
@@ -123,7 +123,7 @@ class ConstraintAndBias : public SchedulerTest {
   }
 };
 
-// Token 0 was the answer, which the grammar forbids.
+// Regression: token 0 was returned, which the grammar forbids.
 TEST_F(ConstraintAndBias, ThatTogetherLeaveNothingAreAnError) {
   for (const double temperature : {0.0, 0.8}) {
     SamplerConfig config{.temperature = temperature};

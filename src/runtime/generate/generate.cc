@@ -40,19 +40,19 @@ Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt
   return {};
 }
 
-// Whether there is room for what the session lacks of the prompt, before it forgets what it has
-// beyond their common prefix: what is refused changes nothing.
+// Checks that there is room for the part of the prompt that the session lacks, before the session
+// drops what it has beyond their common prefix: a refused prompt changes nothing.
 Result<void> CheckRest(Session& session, std::span<const TokenId> prompt) {
   const CompressionOptions& compression = session.compression();
   const bool forgets = session.CommonPrefix(prompt) < session.n_tokens();
   if (!forgets || (!compression.method && compression.memory_bytes == 0)) return {};
-  // With a method nothing is left of it; without one the bytes are those of the whole prompt.
+  // With a method the session would be empty; without one the bytes are those of the whole prompt.
   WINNOW_ASSIGN(const std::unique_ptr<Session> anew,
                 Session::Make(session.engine(), session.options()));
   return anew->CheckRoom(std::ssize(prompt));
 }
 
-// An error where the constraint cannot go on.
+// Error: the constraint cannot go on.
 Result<void> CheckConstraint(const TokenConstraint& constraint) {
   if (std::string problem = constraint.problem(); !problem.empty()) {
     return Error{std::move(problem)};
@@ -60,7 +60,7 @@ Result<void> CheckConstraint(const TokenConstraint& constraint) {
   return {};
 }
 
-// The next token, among those that the constraint allows. `masked` is room for the logits.
+// The next token, among those that the constraint allows. `masked`: scratch for the logits.
 Result<TokenId> ChooseToken(Session& session, Sampler& sampler, TokenConstraint* constraint,
                             std::vector<float>& masked) {
   WINNOW_TRY(CheckLogits(session));
@@ -175,7 +175,8 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
     }
     if (options.constraint != nullptr) {
       const bool ends = options.constraint->finished();
-      // finished() reads on, and may meet the problem itself: then the text is no answer.
+      // finished() advances the constraint and may run into the problem itself: the text is then no
+      // valid response.
       WINNOW_TRY(CheckConstraint(*options.constraint));
       if (ends) {
         result.stop_reason = StopReason::kEndOfGeneration;

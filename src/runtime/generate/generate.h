@@ -17,20 +17,21 @@ namespace winnow::runtime {
 
 struct GenerateOptions {
   int64_t max_tokens = -1;  // -1: until the end of generation or a full context
-  std::vector<std::string>
-      stop;  // generation ends before the first of them; empty ones are ignored
-  const std::atomic<bool>* cancel = nullptr;  // looked at after every token and during prefill
-  const std::atomic<bool>* token = nullptr;   // the same, of another thread
-  TokenConstraint* constraint = nullptr;      // of what is generated, at its beginning; null: none
+  // Generation ends before the first of these; empty strings are ignored.
+  std::vector<std::string> stop;
+  const std::atomic<bool>* cancel = nullptr;  // checked after every token and during prefill
+  // A second flag with the same effect: that of winnow::CancellationToken.
+  const std::atomic<bool>* token = nullptr;
+  TokenConstraint* constraint = nullptr;  // of the generated text, in its initial state
 
-  // Text as it becomes final: whole characters, stop strings decided.
+  // Called with text as it becomes final: whole characters, without stop strings.
   std::function<void(std::string_view text)> on_text;
-  // Each token, with the text that became final with it; Session::logits() are those it was chosen
-  // from. False stops.
+  // Called for each token, with the text that became final with it; Session::logits() are those it
+  // was chosen from. Return false to stop.
   std::function<bool(TokenId token, std::string_view text)> on_token = {};
-  // Share of the prefill done, 0..1.
+  // Called with the share of the prefill that is done, 0..1.
   std::function<void(double done)> on_prefill;
-  // Once the prompt is in the cache.
+  // Called once the prompt is in the cache.
   std::function<void()> on_prompt = {};
 };
 
@@ -49,10 +50,10 @@ struct GenerateTimings {
   double first_token_ms = 0;  // from the call to the first token
   double decode_ms = 0;       // all later tokens, sampling included
   int64_t n_prefill = 0;      // tokens prefilled
-  int64_t n_decode =
-      0;  // tokens decoded: one less than generated, as the first comes from the prefill
+  // Tokens decoded: one less than generated, as the first comes from the prefill.
+  int64_t n_decode = 0;
 
-  double prefill_tokens_per_second() const;  // 0 where nothing was done
+  double prefill_tokens_per_second() const;  // 0 if nothing was done
   double decode_tokens_per_second() const;
 };
 
@@ -60,7 +61,7 @@ struct Generated {
   std::string text;             // without the stop string
   std::vector<TokenId> tokens;  // an ending token included
   int64_t n_prompt = 0;
-  int64_t n_reused = 0;  // of the prompt, found in the session
+  int64_t n_reused = 0;  // prompt tokens found in the session
   StopReason stop_reason = StopReason::kLimit;
   GenerateTimings timings;
 };

@@ -35,7 +35,7 @@ Probabilities ComputeProbabilities(std::span<const float> logits, TokenId token,
 
 Result<void> CheckLogits(Session& session) {
   int n_wrong = 0;
-  // Counted without a branch, so that the loop is one of vectors; NaN compares as false.
+  // Counted without a branch, so that the compiler vectorizes the loop; NaN compares as false.
   for (const float logit : session.logits()) {
     n_wrong += logit <= std::numeric_limits<float>::max() ? 0 : 1;
   }

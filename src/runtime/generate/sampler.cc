@@ -112,7 +112,7 @@ void Sampler::ApplyBiasAndPenalties() {
   for (const auto& [token, bias] : config_.logit_bias) {
     float& logit = logits_[static_cast<size_t>(token)];
     logit = std::min(logit + bias, std::numeric_limits<float>::max());
-    if (std::isnan(logit)) logit = kMinusInfinity;  // -inf + inf: what is impossible stays so
+    if (std::isnan(logit)) logit = kMinusInfinity;  // -inf + inf: stays impossible
   }
   const bool none = config_.repeat_penalty == 1.0 && config_.presence_penalty == 0 &&
                     config_.frequency_penalty == 0;
@@ -153,8 +153,8 @@ void Sampler::CollectTopK() {
     }
     return;
   }
-  // Collects up to twice k above the running threshold, then throws the lower half away: one pass
-  // over the logits, and the comparison nearly always fails.
+  // Collects up to 2k logits above the running threshold, then drops the lower half: one pass over
+  // the logits, and the comparison nearly always fails.
   const size_t k = static_cast<size_t>(config_.top_k);
   const auto kth = static_cast<std::ptrdiff_t>(k - 1);
   float threshold = kMinusInfinity;
@@ -198,7 +198,8 @@ void Sampler::KeepTypical() {
     kept_p += std::exp(static_cast<double>(c.logit) - largest - log_total);
   }
   std::vector<Candidate>& all = candidates_;
-  // The survivors go to the front; by index, so that none is overwritten before it is read.
+  // Moves the kept candidates to the front, in index order, so that none is overwritten before it
+  // is read.
   std::sort(by_surprise_.begin(), by_surprise_.begin() + static_cast<std::ptrdiff_t>(n_kept),
             [](const auto& a, const auto& b) { return a.second < b.second; });
   for (size_t i = 0; i < n_kept; ++i) all[i] = all[by_surprise_[i].second];
@@ -206,7 +207,7 @@ void Sampler::KeepTypical() {
 }
 
 // top_p and min_p in one: both keep a head of the sorted list, and the share min_p looks at does
-// not change when top_p removes the tail, so the shorter head is the answer. min_p goes first
+// not change when top_p removes the tail, so the result is the shorter head. min_p goes first
 // because it needs no sorting.
 void Sampler::KeepTopP() {
   float largest = kMinusInfinity;

@@ -13,7 +13,7 @@
 
 namespace winnow::runtime {
 
-// Defaults as llama.cpp's, so that fingers and scripts trained on it get what they expect.
+// The defaults are llama.cpp's, so that users and scripts used to it get what they expect.
 struct SamplerConfig {
   double temperature = 0.8;  // <= 0: greedy
   int top_k = 40;            // <= 0: off
@@ -29,7 +29,8 @@ struct SamplerConfig {
   bool operator==(const SamplerConfig&) const = default;
 };
 
-// Calls visitor(name, value, help) for every parameter but the bias, in the order they act.
+// Calls visitor(name, value, help) for every parameter except the bias, in the order in which they
+// act.
 template <typename Config, typename Visitor>
 void Visit(Config& config, Visitor&& visitor) {
   visitor("seed", config.seed, "start of the random sequence");
@@ -59,12 +60,12 @@ class Sampler {
   // Errors: a value out of range or not finite (named), a bias for a token outside the vocabulary.
   static Result<Sampler> Make(const SamplerConfig& config, int64_t vocabulary);
 
-  // Error: no token is left, as bias bans all that are possible. Requires: logits.size() ==
-  // vocabulary. Cost: O(vocabulary) plus sorting what survives top-k or min-p.
+  // Error: no token is left, because the bias bans all possible ones. Requires: logits.size() ==
+  // vocabulary. Cost: O(vocabulary) plus sorting the candidates that pass top-k or min-p.
   Result<int32_t> Sample(std::span<const float> logits);
   // Tells the sampler about a token of the text (prompt or generated), for the penalties.
   void Accept(int32_t token);
-  // Forgets the text; the random sequence goes on.
+  // Clears the text; the random sequence continues.
   void Reset();
 
  private:
@@ -84,9 +85,9 @@ class Sampler {
   SamplerConfig config_;
   int64_t vocabulary_ = 0;
   Rng rng_{0};
-  std::vector<int32_t> history_;  // a ring of the last repeat_last_n tokens, or everything
-  size_t oldest_ = 0;             // of the ring once it is full
-  // Scratch, kept so that a step allocates nothing.
+  std::vector<int32_t> history_;  // ring buffer of the last repeat_last_n tokens, or the whole text
+  size_t oldest_ = 0;             // index in the ring buffer once it is full
+  // Scratch, reused so that a step allocates nothing.
   std::vector<float> logits_;
   std::vector<int32_t> recent_;
   std::vector<Candidate> candidates_;

@@ -58,7 +58,7 @@ TEST(Sampler, DrawsFromTheSoftmax) {
 TEST(Sampler, TemperatureTwoTakesTheSquareRoot) {
   SamplerConfig config = Plain();
   config.temperature = 2;
-  // sqrt of 0.64, 0.32 * 0.5, 0.04: 0.8, 0.4, 0.2 of 1.4 for 0.64, 0.16, 0.04.
+  // The square roots of 0.64, 0.16, 0.04 are 0.8, 0.4, 0.2; they sum to 1.4.
   ExpectShares(Shares(config, LogProbabilities({0.64, 0.16, 0.04})),
                {0.8 / 1.4, 0.4 / 1.4, 0.2 / 1.4});
 }
@@ -153,7 +153,7 @@ TEST(Sampler, PenaltiesLookBackOnlySoFar) {
   sampler.Accept(0);
   sampler.Accept(1);
   EXPECT_EQ(sampler.Sample(logits).value(), 2);
-  sampler.Accept(2);  // 0 is out of sight
+  sampler.Accept(2);  // token 0 is out of range
   EXPECT_EQ(sampler.Sample(logits).value(), 0);
   config.repeat_last_n = -1;
   Sampler whole = Make(config, 4);
@@ -189,7 +189,7 @@ TEST(Sampler, BadLogitsAreNeverChosenWhileAnotherIsLeft) {
   EXPECT_EQ(Make(greedy, 3).Sample(std::vector<float>{kNan, -5, kNan}).value(), 1);
 }
 
-// It was token 0, whatever it is.
+// Regression: token 0 was returned, whatever its logit.
 TEST(Sampler, NoTokenIsLeft) {
   for (const double temperature : {0.0, 0.8}) {
     for (const int top_k : {0, 2}) {
@@ -227,7 +227,7 @@ TEST(Sampler, SameSeedSameTokens) {
   EXPECT_NE(draw(1), draw(2));
 }
 
-// The chain written plainly: full sorts, one step after another, exactly in the documented order.
+// A reference for the chain: full sorts, one step after another, in exactly the documented order.
 std::set<int32_t> SurvivorsPlainly(const SamplerConfig& c, const std::vector<float>& logits) {
   struct Entry {
     int32_t token;
@@ -282,7 +282,8 @@ TEST(Sampler, FastSelectionAgreesWithThePlainChain) {
     std::vector<float> logits(700);
     for (float& logit : logits) logit = static_cast<float>(6 * rng.Uniform());
     SamplerConfig config;
-    config.temperature = 1e5;  // all survivors nearly alike, so that each is drawn soon
+    // All remaining tokens are nearly equally likely, so that each is drawn soon.
+    config.temperature = 1e5;
     config.top_k = rng.Below(2) == 0 ? 0 : 1 + static_cast<int>(rng.Below(60));
     config.top_p = rng.Below(3) == 0 ? 1 : 0.05 + 0.9 * rng.Uniform();
     config.min_p = rng.Below(2) == 0 ? 0 : 0.5 * rng.Uniform();

@@ -11,7 +11,7 @@
 namespace winnow::runtime {
 namespace {
 
-// Rows as the session gives them, with the probabilities that belong to them.
+// Adds log-probabilities to the session's rows of logits and passes them on.
 class RowScorer {
  public:
   RowScorer(ThreadPool& pool, std::span<const TokenId> tokens, const ScoreOptions& options)
@@ -35,7 +35,7 @@ class RowScorer {
   std::vector<double> log_probabilities_;
 };
 
-// Rows from `first` on of a prompt of n tokens.
+// Checks that rows from `first` on of a prompt of n tokens are computed.
 Result<void> CheckRows(const CompressionOptions& compression, int64_t first, int64_t n) {
   if (ScoresPrompts(compression) || first >= n - 1) return {};
   return Error{compression.method->traits().spec +
@@ -77,7 +77,7 @@ Result<bool> Score(Session& session, std::span<const TokenId> tokens, const Scor
   WINNOW_ASSIGN(const bool finished,
                 session.Prefill(tokens.first(static_cast<size_t>(n_prompt)), prefill));
   if (!finished) {
-    session.InvalidateLogits();  // a part of the step may have written over them
+    session.InvalidateLogits();  // a part of the step may have overwritten them
     return false;
   }
   if (options.on_prompt) options.on_prompt();

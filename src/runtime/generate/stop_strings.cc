@@ -6,7 +6,7 @@
 namespace winnow::runtime {
 namespace {
 
-// Length of the longest end of `text` that is a proper beginning of `stop`.
+// Length of the longest suffix of `text` that is a proper prefix of `stop`.
 size_t Overlap(std::string_view text, std::string_view stop) {
   for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
     if (text.substr(text.size() - n) == stop.substr(0, n)) return n;

@@ -6,16 +6,16 @@
 
 namespace winnow::runtime {
 
-// Watches a stream of text for stop strings. Text that might be the beginning of one is held back
-// until it is decided, also across pieces; neither a stop string nor what follows it is given out.
+// Watches a stream of text for stop strings. Text that may be the beginning of one is held back
+// until that is decided, also across pieces. Neither a stop string nor the text after it is output.
 class StopStrings {
  public:
   // Empty strings are ignored.
   explicit StopStrings(std::vector<std::string> stops);
 
-  // Text that can be shown after this piece. Once stopped() holds, nothing more comes out.
+  // Returns the text that is final after this piece. Once stopped() holds, nothing more comes out.
   std::string Push(std::string_view piece);
-  // The end of the stream: what was held back.
+  // Ends the stream and returns the text that was held back.
   std::string Finish();
   bool stopped() const { return stopped_; }
   // The stop string that was found; empty before.

@@ -55,7 +55,7 @@ TEST(StopStrings, FinishGivesWhatWasHeld) {
   EXPECT_FALSE(stops.stopped());
 }
 
-// Whatever the pieces, the text given out is the text before the first stop string.
+// However the text is cut into pieces, the output is the text before the first stop string.
 TEST(StopStrings, AgreesWithSearchingTheWholeText) {
   Rng rng(7);
   for (int round = 0; round < 2000; ++round) {

@@ -8,16 +8,17 @@
 
 namespace winnow::runtime {
 
-// The text of generated tokens on its way out: characters completed, stop strings decided.
+// Turns generated tokens into final text: whole characters, stop strings decided.
 class TextStream {
  public:
-  // The tokenizer outlives the stream.
+  // The tokenizer must outlive the stream.
   TextStream(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stops)
       : decoder_(tokenizer), stops_(std::move(stops)) {}
 
-  // Text that became final with this token.
+  // Returns the text that became final with this token.
   std::string Push(tokenizer::TokenId token) { return stops_.Push(decoder_.Push(token)); }
-  // The end: what was held back. It may turn out to hold a stop string.
+  // Ends the stream and returns the text that was held back. It may turn out to contain a stop
+  // string.
   std::string Finish() {
     std::string text = stops_.Push(decoder_.Finish());
     if (!stops_.stopped()) text += stops_.Finish();
