@@ -8,8 +8,8 @@
 
 namespace winnow::runtime {
 
-// Work on files, one after another in the order it came, on an I/O thread: nobody's tokens wait for
-// the disk. Thread-safe.
+// Runs file work on an I/O thread, one task after another in the order they were added, so that
+// decoding does not wait for the disk. Thread-safe.
 class FileQueue {
  public:
   FileQueue() = default;
@@ -17,13 +17,13 @@ class FileQueue {
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
-  // Without it RunAll does the work.
+  // Starts the thread. Without it, RunAll does the work.
   void Start();
   // Requires: Stop was not called. The task throws nothing.
   void Add(std::function<void()> task);
-  // Does what there is in the caller's thread. False: nothing, or there is a thread for it.
+  // Runs all queued tasks in the caller's thread. False: there were none, or the thread runs them.
   bool RunAll();
-  // Returns when all is done.
+  // Returns when all tasks are done.
   void Stop();
 
  private:

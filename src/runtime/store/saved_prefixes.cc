@@ -9,7 +9,7 @@
 namespace winnow::runtime {
 namespace {
 
-// A whole file is read for the part that is used.
+// A match must be at least 1 / kMinShare of its text, as the whole file is read for it.
 constexpr int64_t kMinShare = 4;
 
 std::string MethodSpec(const CompressionOptions& options) {
@@ -24,7 +24,7 @@ uint64_t HashBlock(std::span<const TokenId> tokens, uint64_t before) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), before);
 }
 
-// [blocks] each of the text to its end.
+// [block] Each hash covers the text up to the block's end.
 std::vector<uint64_t> HashBlocks(std::span<const TokenId> tokens) {
   std::vector<uint64_t> hashes;
   uint64_t hash = 0;
@@ -57,7 +57,7 @@ PrefixMatch MatchPrefix(const SessionOptions& options, const TextLength& text, i
   if (options.compression.method) {
     if (!whole) return {};
     const bool evicts = Evicts(options.compression);
-    // The same text again is the same question.
+    // If the prompt is exactly the session's text, it asks the same question.
     if (options.compression.method->query_dependent() && evicts && !ready && !across_questions) {
       return {};
     }
@@ -87,7 +87,7 @@ SavedPrefixes::Found SavedPrefixes::Find(std::span<const TokenId> prompt,
   const std::vector<uint64_t> hashes = HashBlocks(prompt);
   for (const auto& [file, text] : texts_) {
     if (text.n_tokens < n_wanted || !SameCache(text.options, options)) continue;
-    // Whole blocks; and the last of the text, where the prompt has as many tokens.
+    // Compare whole blocks, then the text's last, shorter block if the prompt has as many tokens.
     const int64_t n_whole = std::min(text.n_tokens, std::ssize(prompt)) / kBlock;
     const auto end = text.hashes.begin() + n_whole;
     const int64_t n_equal =

@@ -32,7 +32,7 @@ SessionOptions With(const std::string& method) {
 
 class SavedPrefixesTest : public ::testing::Test {
  protected:
-  // "file n_tokens" of a prompt; "" where there is none.
+  // The match of a prompt as "file n_tokens"; "" if there is none.
   std::string Find(const std::vector<TokenId>& prompt, const SessionOptions& options = {},
                    bool across = false, int64_t n_wanted = kBlock) const {
     const SavedPrefixes::Found found = saved_.Find(prompt, options, across, n_wanted);
@@ -88,7 +88,7 @@ TEST_F(SavedPrefixesTest, TheLongestIsTakenAndNoneForASmallPartOfIt) {
   EXPECT_EQ(Find(Then(Text(kBlock * 4), 9)), "");
 }
 
-// Blocks are hashed with all before them: the same block elsewhere is another one.
+// A block's hash covers all blocks before it: the same block elsewhere does not match.
 TEST_F(SavedPrefixesTest, TheOrderOfBlocksCounts) {
   std::vector<TokenId> ab = Text(kBlock, 1), ba = Text(kBlock, 1000);
   ab.insert(ab.end(), ba.begin(), ba.end());

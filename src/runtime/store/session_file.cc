@@ -1,7 +1,8 @@
-// The file: kMagic, kVersion, then sections in a fixed order, each
+// File format: kMagic, kVersion, then sections in a fixed order, each
 //   tag (4 bytes), 0 (4 bytes), length of its content (8), XXH3 of its content (8), content.
-// INFO what ReadSessionInfo gives and how far the compressor is; TOKS all tokens; LOGI the last
-// logits, or nothing; LAYR for every layer what cache::Cache::WriteLayer writes; END nothing.
+// INFO: what ReadSessionInfo returns, and the state of the compressor. TOKS: all tokens. LOGI: the
+// last logits, or nothing. LAYR, for every layer: what cache::Cache::WriteLayer writes. END:
+// nothing.
 #include "runtime/store/session_file.h"
 
 #define XXH_INLINE_ALL
@@ -100,7 +101,7 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
   info.hadamard_keys = numbers[6] != 0;
   constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
   const auto within = [&](int64_t number) { return number >= 0 && number <= kMax; };
-  // Errors show them.
+  // Error messages show them.
   const bool printable = gguf::IsPrintableAscii(info.model) && gguf::IsPrintableAscii(info.method);
   return printable && kernels::IsCacheType(info.key_type) &&
          kernels::IsCacheType(info.value_type) && within(info.n_tokens) &&
@@ -110,7 +111,7 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
 
 class SessionReader {
  public:
-  // From the beginning of the input, which outlives the reader.
+  // Starts at the beginning of the input, which must outlive the reader.
   static Result<SessionReader> Start(SessionInput& input) {
     std::rewind(input.file.get());
     SessionReader reader(input);
@@ -230,8 +231,9 @@ std::string BudgetText(const SessionFileInfo& info) {
 
 constexpr std::string_view kLarger = "; `context` gives it a larger one";
 
-// What must fit, or be the same as texts of what was saved and of what goes on. The error of an
-// option has a code, that of the model has none.
+// Checks that a saved session can continue under the current model and options; properties are
+// compared as the texts that errors show. Errors of options have the code kInvalid, those of the
+// model have none.
 Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now) {
   const auto differ = [](const std::string& found, const std::string& expected) {
     return Error{.message = "was saved with " + found + ", but the session here has " + expected,
@@ -243,9 +245,9 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
   if (saved.model != now.model) return differs_in_model();
   if (TypesText(saved) != TypesText(now)) return differ(TypesText(saved), TypesText(now));
   if (saved.method != now.method) return differ(MethodText(saved), MethodText(now));
-  if (saved.shape != now.shape) return differs_in_model();  // which follows from model and method
+  if (saved.shape != now.shape) return differs_in_model();  // follows from model and method
   if (BudgetText(saved) != BudgetText(now)) return differ(BudgetText(saved), BudgetText(now));
-  // With a method it holds fewer entries than tokens; how many the layers say.
+  // With a method it holds fewer entries than tokens: ReadLayer checks their number.
   if (saved.method.empty() && saved.n_tokens > now.context) {
     return Error{.message = "its " + std::to_string(saved.n_tokens) +
                             " tokens do not fit the context of " + std::to_string(now.context) +
@@ -313,7 +315,7 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
                                                 SessionInput input) {
   WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
   WINNOW_ASSIGN(const Head head, ReadHead(reader));
-  // What is wrong here are the caller's options, not the file.
+  // An error here is in the caller's options, not in the file.
   WINNOW_ASSIGN(std::unique_ptr<Session> session,
                 WithCode(Session::Make(engine, options), ErrorCode::kInvalid));
   const SessionFileInfo now = Describe(*session);
@@ -334,7 +336,7 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
       const auto read =
           cache.ReadLayer(layer, content, static_cast<cache::Position>(head.info.n_tokens));
       if (read) continue;
-      // What has more entries than its own context is damaged.
+      // If the layer has more entries than its own context allows, the file is damaged.
       if (read.error().code != ErrorCode::kInvalid || head.info.context <= now.context) {
         return Error{read.error().message};
       }

@@ -20,7 +20,7 @@ using model::testing::MakeTinySpec;
 using testing::Logits;
 using testing::Tokens;
 
-// What a method does before and after its session was saved: tests/conformance.
+// What each method does before and after its session is saved is tested in tests/conformance.
 class SessionFileTest : public ::testing::Test {
  protected:
   SessionFileTest()
@@ -107,7 +107,7 @@ TEST_F(SessionFileTest, WhatDiffersIsNamed) {
   EXPECT_NE(Problem(small).find("20 entries in a cache of 10; `context` gives it a larger one"),
             std::string::npos)
       << Problem(small);
-  // Options that could be others, of a file that is as it was written.
+  // The file is intact and only the options are wrong.
   for (const SessionOptions& wrong :
        {Options("tova", 20), Options("streaming", 21), types, small}) {
     EXPECT_EQ(Code(wrong), ErrorCode::kInvalid) << Problem(wrong);
@@ -129,7 +129,7 @@ TEST_F(SessionFileTest, ATextThatDoesNotFitIsNotDamaged) {
   EXPECT_EQ(Problem(small), "");
 }
 
-// Keys stored after a Hadamard transform mean nothing without it.
+// Keys that were stored after a Hadamard transform are useless without it.
 TEST_F(SessionFileTest, TransformedKeysAreRecorded) {
   model::testing::TinySpec spec = MakeTinySpec("llama");
   spec.key_dim = spec.value_dim = 32;  // a block of q4_0
@@ -177,7 +177,8 @@ TEST_F(SessionFileTest, DamageAnywhereIsFound) {
   EXPECT_NE(Problem(Options()).find("cannot be read"), std::string::npos);
 }
 
-// It was refused as damaged: the compressor went on counting what was cut off.
+// Regression: such a file was refused as damaged, because the compressor still counted the tokens
+// that were truncated.
 TEST_F(SessionFileTest, ASessionThatWasCutBackCanBeRestored) {
   const auto session = Session::Make(*engine_, Options()).value();
   ASSERT_TRUE(session->Prefill(Tokens(30)).value());
@@ -223,7 +224,7 @@ TEST_F(SessionFileTest, WhatCannotBeSavedLeavesTheOldFile) {
   const auto session = Session::Make(*engine_, Options()).value();
   EXPECT_FALSE(SaveSession(*session, "/no/such/folder/a.session").has_value());
   EXPECT_EQ(Content(), before);
-  EXPECT_TRUE(SaveSession(*session, path_).has_value());  // nothing read yet
+  EXPECT_TRUE(SaveSession(*session, path_).has_value());  // nothing was read yet
   EXPECT_EQ(RestoreSession(*engine_, Options(), path_).value()->n_tokens(), 0);
 }
 

@@ -12,20 +12,20 @@
 
 namespace winnow::runtime {
 
-// The folder of saved sessions, held open. A session of name N is the file N.session in it; nothing
-// outside is read or written, and links are not followed. Thread-safe.
+// The folder of saved sessions, held open. Session N is the file N.session in it. Nothing outside
+// the folder is read or written, and links are not followed. Thread-safe.
 //
 // Requires of all names: IsSessionName.
 class SessionFolder {
  public:
-  // Error: is no folder, or cannot be opened.
+  // Error: not a folder, or cannot be opened.
   static Result<std::unique_ptr<SessionFolder>> Open(const std::string& path);
   ~SessionFolder();
   SessionFolder(const SessionFolder&) = delete;
   SessionFolder& operator=(const SessionFolder&) = delete;
 
   bool Has(const std::string& name) const;
-  // What changes with the content of a file; nullopt: there is no regular file of this name.
+  // Changes when the content of a file changes; nullopt: there is no regular file of this name.
   struct Version {
     int64_t n_bytes = 0;
     int64_t changed_ns = 0;
@@ -35,11 +35,11 @@ class SessionFolder {
   std::optional<Version> FindVersion(const std::string& name) const;
   // Names of all sessions, sorted.
   std::vector<std::string> List() const;
-  // Errors: none of this name; a link or no regular file.
+  // Errors: no file of this name; a link; not a regular file.
   Result<SessionInput> Read(const std::string& name) const;
-  // Takes the place of an older one when it is whole. Error: the disk.
+  // Opens a file for writing; it replaces an older one once it is complete. Error: the disk.
   Result<OutputFile> Write(const std::string& name) const;
-  // Error: there is one that cannot be removed.
+  // No error if there is no such file. Error: it cannot be removed.
   Result<void> Remove(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Opening session files, and what they say about how they go on.
+// Opening session files, and the options that they store.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

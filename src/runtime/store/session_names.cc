@@ -9,7 +9,7 @@ namespace winnow::runtime {
 namespace {
 
 constexpr size_t kMaxNameLength = 128;
-constexpr size_t kMaxClosed = 4096;  // remembered
+constexpr size_t kMaxClosed = 4096;  // names that are remembered
 
 bool IsAllowed(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||

@@ -8,37 +8,37 @@
 
 namespace winnow::runtime {
 
-// Whether a client may call a session (and its file) so: 1 to 128 of A-Z a-z 0-9 . _ -, the first
-// no dot.
+// Whether a client may use this name for a session (and its file): 1 to 128 of A-Z a-z 0-9 . _ -,
+// the first no dot.
 bool IsSessionName(std::string_view name);
 
-// Who works on which named session. A request claims its session when it comes in, long before its
-// turn, so that a second one is refused at once. Thread-safe.
+// Claims on named sessions. A request claims its session when it comes in, long before it starts,
+// so that a second one is refused at once. Thread-safe.
 class SessionNames {
  public:
   enum class Outcome {
     kClaimed,
     kUnknown,  // no such session
-    kBusy,     // claimed by another
-    kExists,   // ClaimNew: there is one
-    kClosed,   // was closed to make room
+    kBusy,     // claimed by another request
+    kExists,   // ClaimNew: it exists
+    kClosed,   // closed to free memory
   };
-  // Of a session that is there.
+  // Claims a session that exists.
   Outcome Schedule(const std::string& name);
-  // Of one that is not.
+  // Claims a name that no session has.
   Outcome ClaimNew(const std::string& name);
-  // Of one that may be there or not; kClaimed or kBusy.
+  // Claims a name whether or not a session has it; kClaimed or kBusy.
   Outcome ClaimAny(const std::string& name);
-  // The work is over; `exists`: the session is there now.
+  // Ends a claim; `exists`: the session exists now.
   void Release(const std::string& name, bool exists);
-  // A session is gone for want of memory. False: somebody works on it, and it stays.
+  // Closes a session to free memory. False: it is claimed, and stays.
   bool Close(const std::string& name);
   bool busy(const std::string& name) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, bool> busy_;  // of the sessions that are there, or about to be
-  std::deque<std::string> closed_;    // the last ones
+  std::map<std::string, bool> busy_;  // [name of a session that exists or is about to] claimed
+  std::deque<std::string> closed_;    // the most recent ones
 };
 
 // One claim on a name, released at the latest when it is destroyed. Not thread-safe; `names` must

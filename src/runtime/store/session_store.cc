@@ -14,7 +14,7 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// After a session could not be written.
+// How long a session that could not be written is not evicted.
 constexpr auto kRetryAfter = std::chrono::seconds(10);
 
 SessionInfo DescribeIdle(const IdleSession& session, Clock::TimePoint now) {
@@ -85,7 +85,7 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
                                            .has_logits = !session.logits().empty()},
                                           std::ssize(prompt), across_questions);
     const int64_t n = match.n_tokens;
-    // Of equals the unnamed one, which need not be copied.
+    // On a tie, prefer an unnamed session, which need not be copied.
     if (n > best.match.n_tokens || (n == best.match.n_tokens && n > 0 && idle.name.empty())) {
       best = {.idle = &idle, .match = match};
     }
@@ -96,7 +96,8 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
 bool SessionStore::CanEvict(const IdleSession& session, const Spared& spared) const {
   if (&session == spared.session || session.copied || saving(session)) return false;
   if (file_work_.contains(session.name) || session.stays_until > clock_.now()) return false;
-  // A session that a request waits for may be read from the disk again, but not lost.
+  // A session that a request waits for may be written and read from disk again, but must not be
+  // lost.
   return session.name.empty() || !names_.busy(session.name) ||
          (folder_ != nullptr && !spared.claimed);
 }
@@ -130,7 +131,8 @@ IdleSession* SessionStore::Oldest(const Spared& spared) {
 
 SessionStore::Eviction SessionStore::Evict(const Spared& spared) {
   IdleSession* session = Oldest(spared);
-  // Without a folder a request may claim it meanwhile.
+  // Without a folder the session is lost, and a request may have claimed it meanwhile: then try the
+  // next.
   while (session != nullptr && !session->name.empty() && folder_ == nullptr &&
          !names_.Close(session->name)) {
     session = Oldest(spared);
@@ -139,8 +141,8 @@ SessionStore::Eviction SessionStore::Evict(const Spared& spared) {
   if (!session->name.empty() && folder_ == nullptr) {
     log_.Info("session " + session->name + " was closed: its memory is needed");
   } else if (!session->name.empty() && !session->saved) {
-    // The next process may read it, not the next machine: nobody waits for the disk, unless it
-    // takes the place of a file that is on it for good.
+    // The file must survive the process, not a power failure, so do not wait for the disk, unless
+    // it replaces a file that is safely on disk.
     const Durability durability =
         HasFile(session->name) ? Durability::kOnDisk : Durability::kWritten;
     Eviction leaves = {.kind = Eviction::Kind::kLeaves,
@@ -157,7 +159,7 @@ void SessionStore::EndEvict(const Saving& saving, const RequestError* error) {
   const auto found = std::ranges::find_if(sessions_, [&](const IdleSession& session) {
     return session.session.get() == saving.session;
   });
-  const bool is_there = found != sessions_.end();  // or was deleted, or replaced
+  const bool is_there = found != sessions_.end();  // false: deleted or replaced meanwhile
   EndSave(saving, error == nullptr);
   if (!is_there) return;
   if (error != nullptr) {

@@ -19,95 +19,97 @@
 
 namespace winnow::runtime {
 
-// A session that nobody uses.
+// An idle session: no request uses it.
 struct IdleSession {
-  std::string name = {};       // empty: kept for its prefix, an ended sequence or what a file had
-  std::string read_from = {};  // that file, without a name of its own
+  // Empty: kept for its prefix only (an ended sequence, or a session read from a file).
+  std::string name = {};
+  std::string read_from = {};  // that file, if the session has no name
   std::unique_ptr<Session> session = {};
-  std::vector<TokenId> unread =
-      {};                  // of its text, but not in the cache: the last token of an answer
+  // Tokens of its text that are not in the cache: the last token of a response.
+  std::vector<TokenId> unread = {};
   int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
-  bool copied = false;                // a request uses a copy that may take its place
-  bool saved = false;                 // the file of its name has it as it is
-  int64_t bytes = 0;                  // IdleBytes, set by Put
-  Clock::TimePoint stays_until = {};  // it could not be put away
+  bool copied = false;  // a request uses a copy, which may replace it
+  bool saved = false;   // the file of its name holds its current state
+  int64_t bytes = 0;    // IdleBytes, set by Put
+  // It could not be written: not evicted before this time.
+  Clock::TimePoint stays_until = {};
 };
 
-// The sessions that wait for their next request, in memory and in the folder. One thread
-// at a time; a FileTask runs in any, and touches nothing that changes.
+// The idle sessions, in memory and in the folder. Not thread-safe; a FileTask runs in any thread
+// and touches no state that changes.
 class SessionStore {
  public:
-  // No folder: in memory only. All outlive the store.
+  // Without a folder, sessions are in memory only. All arguments must outlive the store.
   SessionStore(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
                SessionNames& names, Log& log, const Clock& clock);
 
   // --- in memory ---
   IdleSession* Find(const std::string& name);
-  // Takes the place of one of the same name.
+  // Replaces a session of the same name.
   void Put(IdleSession session);
-  // To go on with. Requires: it is not being saved.
+  // Removes a session and returns it, to be continued. Requires: it is not being saved.
   IdleSession Take(IdleSession& session);
-  // For good.
+  // Deletes a session from memory.
   void Drop(IdleSession& session);
   // No request uses a copy any more.
   void EndCopies();
   const std::list<IdleSession>& sessions() const { return sessions_; }
 
-  // What there is of a prompt.
+  // A session that shares a prefix with a prompt.
   struct Prefix {
     IdleSession* idle = nullptr;
     PrefixMatch match = {};
   };
-  // The longest beginning of `prompt` that a session of such options can go on from (MatchPrefix).
+  // The longest prefix of `prompt` that a session with these options can continue from
+  // (MatchPrefix).
   Prefix FindPrefix(std::span<const TokenId> prompt, const SessionOptions& options,
                     bool across_questions);
-  // The same of saved sessions that are not in memory, of at least n_wanted tokens: the file's
-  // name, or nothing.
+  // The same for saved sessions, with at least n_wanted tokens: the file's name, or an empty
+  // string.
   std::string FindSavedPrefix(std::span<const TokenId> prompt, const SessionOptions& options,
                               bool across_questions, int64_t n_wanted) const {
     return saved_prefixes_.Find(prompt, options, across_questions, n_wanted).file;
   }
 
-  // --- memory ---
-  // With those that have left, but are still being saved.
+  // Including sessions that have left but are still being saved.
   int64_t bytes() const { return bytes_ + leaving_bytes_; }
-  // What is not to be put away.
+  // Sessions that must not be evicted.
   struct Spared {
     const IdleSession* session = nullptr;
-    bool claimed = false;  // those that a request waits for
+    bool claimed = false;  // also those that a request waits for
   };
-  int64_t EvictableBytes(const Spared& spared) const;  // what Evict can free
-  // Of sessions that are being put away, deleted or not: free when they are written.
+  int64_t EvictableBytes(const Spared& spared) const;  // that Evict can free
+  // Bytes of sessions that are being evicted, deleted meanwhile or not: free once they are written.
   int64_t evicting_bytes() const;
   void DropUnnamed(int n_left);
-  // What was read from the file, without a name of its own.
+  // Drops unnamed sessions that were read from the file.
   void DropReadFrom(const std::string& file);
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
-  // What the session of a file takes in memory at most. Errors: those of ReadSessionInfo,
+  // Upper bound for the bytes in memory of the session in a file. Errors: those of ReadSessionInfo,
   // SessionOptionsFrom and Session::Make.
   Result<int64_t> ReadMaxBytes(const std::string& file) const;
-  int64_t n_heads_read() const { return n_heads_read_; }  // from files
+  int64_t n_heads_read() const { return n_heads_read_; }  // heads of files read so far
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk);
-  // What is done with a file in another thread; nothing: it succeeded.
+  // Work on a file, run in another thread. No value: it succeeded.
   using FileTask = std::function<std::optional<RequestError>()>;
-  // Save in another thread, which runs what this returns, once. Until EndSave the session does
-  // not change: who goes on with it goes on with a copy.
+  // A save in another thread, which must run `write` once. Until EndSave the session does not
+  // change: a request that continues it works on a copy.
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
-    bool under_its_name = false;  // the session is called as the file
+    bool under_its_name = false;  // the session has the file's name
     FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file,
                    Durability durability = Durability::kOnDisk);
   void EndSave(const Saving& saving, bool is_written);
-  // Puts the session away that was not used for longest. kGone: it has left, for good or as it is
-  // in its file; kLeaves: it is to be written, EndEvict is called with how that ended, and it
-  // leaves then; kNone: none can be put away.
+  // Evicts the least recently used session. kGone: it has left memory, for good or because its file
+  // is up to date. kLeaves: it must be written first; call EndEvict with the outcome, and it leaves
+  // then. kNone: none can be evicted.
   struct Eviction {
     enum class Kind { kNone, kGone, kLeaves };
     Kind kind = Kind::kNone;
@@ -116,33 +118,34 @@ class SessionStore {
   Eviction Evict(const Spared& spared);
   void EndEvict(const Saving& saving, const RequestError* error);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
-  // Whether what it is now is being written to the file, and nothing else is to be done with that.
+  // Whether its current state is being written to the file, and no other work on the file is
+  // queued.
   bool saving_to(const IdleSession& session, const std::string& file) const;
-  // A file is to be written, read or removed in another thread, until the end. The session of its
-  // name is not evicted meanwhile: it would be written before what was asked for earlier.
+  // Brackets work on a file in another thread (write, read, remove). The session of the file's name
+  // is not evicted meanwhile: that would write it before work that was requested earlier.
   void BeginFileWork(const std::string& file) { file_work_.insert(file); }
   void EndFileWork(const std::string& file);
-  int n_file_work() const { return static_cast<int>(file_work_.size()); }  // with saves
-  // Reads a file into `read`, which has no name yet. Errors: kInvalid where RestoreSession has one;
-  // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
+  int n_file_work() const { return static_cast<int>(file_work_.size()); }  // including saves
+  // Reads a file into `read`, which has no name yet. Errors: kInvalid for the errors of
+  // RestoreSession; kBusy if the file has changed since ReadMaxBytes and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
-  // Of IdleSession::unread what goes on with the text: no token that ends generation.
+  // The part of IdleSession::unread that belongs to the text: without a token that ends generation.
   std::span<const TokenId> CutShort(std::span<const TokenId> unread) const;
-  // Reads only the text of a file. Error: kNotFound where it cannot be read.
+  // Reads only the text of a file. Error: kNotFound if it cannot be read.
   FileTask MakeTextReader(const std::string& file, std::shared_ptr<SessionTokens> read) const;
-  // It was removed from the folder.
+  // Call when a file was removed from the folder.
   void FileRemoved(const std::string& file);
-  // What was known of a file does not hold any more.
+  // Call when a file's contents have changed: drops what is known about it.
   void FileChanged(const std::string& file);
-  // In memory or saved; nothing: neither.
+  // Of a session in memory or saved; no value: neither.
   std::optional<SessionInfo> Describe(const std::string& name, Clock::TimePoint now) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
-  // As of the last change made here, or list.
+  // As of the last change made by this process or the last List.
   int n_saved() const { return static_cast<int>(files_.size()); }
 
  private:
-  // What a file says of itself, read again only when it has changed.
+  // The information in a file's header, read again only if the file has changed.
   struct Head {
     SessionFolder::Version version = {};
     Result<SessionFileInfo> info = Error{};
@@ -150,11 +153,11 @@ class SessionStore {
   };
   Head* FindHead(const std::string& file) const;  // null: there is no such file
 
-  // So that FindSavedPrefix finds it.
+  // Adds the text of a file for FindSavedPrefix.
   void IndexText(const std::string& file, SessionInput& input);
   void IndexText(const std::string& file, const Session& session);
   bool CanEvict(const IdleSession& session, const Spared& spared) const;
-  IdleSession* Oldest(const Spared& spared);  // of those that can be evicted
+  IdleSession* Oldest(const Spared& spared);  // least recently used of those that can be evicted
   std::optional<SessionInfo> DescribeFile(const std::string& file) const;
 
   Engine& engine_;
@@ -167,9 +170,9 @@ class SessionStore {
   int64_t bytes_ = 0;
   struct BeingSaved {
     std::multiset<std::string> files = {};
-    std::unique_ptr<Session> session = {};  // that has left sessions_
-    int64_t bytes = 0;                      // of it
-    int64_t evicting_bytes = 0;             // it leaves when it is written; 0: it stays
+    std::unique_ptr<Session> session = {};  // if it has left sessions_
+    int64_t bytes = 0;                      // of `session`
+    int64_t evicting_bytes = 0;             // freed when it is written; 0: it stays
   };
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;

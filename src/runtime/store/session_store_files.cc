@@ -1,4 +1,4 @@
-// In the folder.
+// SessionStore's work on files in the folder.
 #include <sstream>
 #include <utility>
 
@@ -9,8 +9,8 @@
 namespace winnow::runtime {
 namespace {
 
-// Notes of a session file: tokens of the text that are not in the cache, and how many tokens its
-// document has.
+// Words in the notes of a session file: tokens of the text that are not in the cache, and the
+// number of tokens of its document.
 constexpr std::string_view kUnread = "unread";
 constexpr std::string_view kDocument = "document";
 
@@ -23,7 +23,7 @@ std::string NotesFrom(const IdleSession& session) {
   return notes;
 }
 
-// Notes of other programs say nothing of it.
+// Parsed notes; empty if another program wrote them.
 struct Notes {
   std::vector<TokenId> unread;
   int64_t n_document = 0;
@@ -158,7 +158,7 @@ void SessionStore::EndSave(const Saving& saving, bool is_written) {
   if (is_written) {
     files_.insert(saving.file);
     IndexText(saving.file, *saving.session);
-    // What was loaded of the file before is not what it has now.
+    // A session that was loaded from the file's earlier contents no longer matches the file.
     IdleSession* idle = Find(saving.file);
     if (idle != nullptr && idle->session.get() == saving.session) {
       idle->saved = saving.under_its_name;
@@ -180,7 +180,7 @@ void SessionStore::EndFileWork(const std::string& file) {
   file_work_.erase(found);
 }
 
-// All comes from one open file: another may take its place at any time.
+// Everything is read from one open file, because another file may replace it at any time.
 SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t max_bytes,
                                                 std::shared_ptr<IdleSession> read) const {
   WINNOW_CHECK(folder_ != nullptr);
@@ -196,7 +196,7 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
     read->unread = std::move(notes.unread);
     read->n_document = notes.n_document;
     WINNOW_ASSIGN(read->session, RestoreSession(engine_, saved.options, std::move(input)));
-    // It may be written in place meanwhile.
+    // Another process may overwrite the file in place meanwhile.
     return read->session->n_tokens() == info.n_tokens && IdleBytes(*read->session) <= max_bytes;
   };
   return [file, read_file]() -> std::optional<RequestError> {
@@ -231,7 +231,7 @@ SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
   return [read_file]() -> std::optional<RequestError> {
     const auto done = read_file();
     if (done) return std::nullopt;
-    // Nothing is wrong with the request where a file cannot be read.
+    // If the file cannot be read, the request itself is not invalid.
     return RequestError{ErrorKind::kNotFound, done.error().message};
   };
 }

@@ -36,7 +36,7 @@ class SessionStoreTest : public ::testing::Test {
     ASSERT_TRUE(store.Save(idle, file, Durability::kWritten).has_value());
   }
   using Kind = SessionStore::Eviction::Kind;
-  // Begins to put a session away; ends it too.
+  // Evicts a session, including the write.
   Kind Evict() {
     const SessionStore::Eviction eviction = store_->Evict({});
     if (eviction.kind != Kind::kLeaves) return eviction.kind;
@@ -74,7 +74,7 @@ TEST_F(SessionStoreTest, ReadsTheHeadOfAFileOnce) {
   }
 }
 
-// Also where another process wrote it.
+// Also if another process wrote the file.
 TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   Save(*store_, "a", 3);
   Save(*store_, "b", 4);
@@ -94,7 +94,7 @@ TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   EXPECT_EQ(store_->n_heads_read(), 5);
 }
 
-// What others have done to the file since stays.
+// What other processes have done to the file since then stays.
 TEST_F(SessionStoreTest, ASessionThatIsSavedLeavesWithoutBeingWritten) {
   Put("a");
   ASSERT_TRUE(store_->Save(*store_->Find("a"), "b", Durability::kWritten).has_value());
@@ -103,11 +103,11 @@ TEST_F(SessionStoreTest, ASessionThatIsSavedLeavesWithoutBeingWritten) {
   EXPECT_EQ(Evict(), Kind::kGone);
   EXPECT_EQ(store_->Find("a"), nullptr);
   EXPECT_TRUE(store_->HasFile("a"));
-  Put("a");  // as an answer leaves it
+  Put("a");  // as a response leaves it
   EXPECT_EQ(Evict(), Kind::kLeaves);
 }
 
-// A removal among it: the file would be there again.
+// Otherwise the eviction could write a file again that is being removed.
 TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
   Put("a");
   store_->BeginFileWork("a");
@@ -127,7 +127,7 @@ TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
 
 TEST_F(SessionStoreTest, WhatCannotBeWrittenStaysForAWhile) {
   Put("a");
-  std::filesystem::create_directory(path_ + "/a.session");  // in the file's place
+  std::filesystem::create_directory(path_ + "/a.session");  // in the place of the file
   EXPECT_EQ(Evict(), Kind::kLeaves);
   EXPECT_GT(store_->bytes(), 0);
   EXPECT_EQ(store_->EvictableBytes({}), 0);
@@ -141,7 +141,7 @@ TEST_F(SessionStoreTest, WhatCannotBeWrittenStaysForAWhile) {
   EXPECT_TRUE(store_->HasFile("a"));
 }
 
-// Its bytes count until it is written.
+// The session's bytes count until it is written.
 TEST_F(SessionStoreTest, ASessionMayBeDeletedOrCopiedWhileItLeaves) {
   for (const bool deleted : {true, false}) {
     Put("a");
