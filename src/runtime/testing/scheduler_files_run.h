@@ -20,10 +20,10 @@
 
 namespace winnow::runtime::testing {
 
-// A disk that is busy until it is let go.
+// A disk that is busy until Free.
 class SlowDisk {
  public:
-  // Whoever works on files waits here; a test that went wrong does not hang.
+  // File work waits here, with a time limit, so that a failed test does not hang.
   void Wait() {
     busy_.Set();
     EXPECT_TRUE(free_.WaitFor()) << "the disk was never free";
@@ -52,10 +52,10 @@ class SlowDisk {
   Flag busy_, free_;
 };
 
-// A scheduler with a thread, whose I/O thread waits for disk_.
+// A scheduler with its thread, whose I/O thread waits for disk_.
 class SchedulerFilesTest : public SchedulerSessionsTest {
  protected:
-  // The I/O thread ends before the disk does, also after a failure.
+  // The I/O thread must end before the disk is destroyed, also after a failure.
   ~SchedulerFilesTest() override {
     disk_->Free();
     scheduler_.reset();
@@ -99,7 +99,7 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
   static bool IsDone(const Pending& pending) {
     return pending.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
   }
-  // "" where it succeeded.
+  // The error message; "" if it succeeded.
   static std::string End(Pending& pending) {
     if (!IsDone(pending)) return "not done";
     return Problem(pending.get());
@@ -110,7 +110,7 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
     const auto* error = std::get_if<RequestError>(&outcome);
     return error == nullptr ? std::nullopt : std::optional(error->kind);
   }
-  // Tokens of an answer that must come.
+  // Tokens of a response; empty if it failed.
   std::future<std::vector<TokenId>> BeginAnswer(const std::string& session, int n_prompt,
                                                 int64_t max_tokens) {
     Request request = MakeRequest(Prompt(n_prompt, 2), max_tokens);
@@ -131,11 +131,11 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
     const auto ready = answer.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
     return ready ? answer.get() : std::vector<TokenId>();
   }
-  // The disk is busy until stopping has begun.
+  // Calls Stop while the disk is busy, and frees the disk once stopping has begun.
   void StopWhileBusy() {
     std::thread frees([this] {
       const auto stopping = [this] {
-        // Refused for its prompt before that.
+        // Before that, the request is refused for its empty prompt.
         const auto outcome = scheduler_->Submit(Request());
         return std::get<RequestError>(outcome).kind == ErrorKind::kUnavailable;
       };
@@ -145,7 +145,7 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
     scheduler_->Stop();
     frees.join();
   }
-  // Until what was asked for has begun.
+  // Waits until all calls made before have begun.
   void WaitForCommands() {
     std::promise<void> listed;
     scheduler_->ListSessions([&](const auto&) { listed.set_value(); });
@@ -159,7 +159,7 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
     });
     return promise.get_future().get();
   }
-  // nullopt: there is none.
+  // nullopt: no error.
   std::optional<ErrorKind> KeptProblem(const std::string& id) {
     std::promise<std::optional<ErrorKind>> promise;
     scheduler_->KeptPositions(id, false, [&](const auto& outcome) {
@@ -178,7 +178,7 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
 
 class SchedulerReadingTest : public SchedulerFilesTest {
  protected:
-  // A saved session "a" of 60 tokens, on a slow disk.
+  // Makes a scheduler with a saved session "a" of 60 tokens, on a slow disk.
   void MakeWithFile(int64_t limit_bytes = 0) {
     Make(WithFolder());
     ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");

@@ -18,7 +18,7 @@
 
 namespace winnow::runtime::testing {
 
-// Time that passes only when it is told to.
+// A clock that advances only when told to.
 class FakeClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(std::chrono::nanoseconds(nanoseconds_)); }
@@ -29,13 +29,13 @@ class FakeClock final : public Clock {
   std::atomic<int64_t> nanoseconds_ = 1'000'000'000;
 };
 
-// What a request was told.
+// The events of a request.
 struct Answer {
   struct Choice {
     std::vector<TokenId> tokens;
     std::vector<double> times_ms;  // of the tokens
     std::string text;
-    std::vector<Event> events;  // of its tokens
+    std::vector<Event> events;  // one per token
     std::optional<Finish> finish;
     Event finished;
   };
@@ -93,13 +93,13 @@ inline void Record(Answer& answer, const Event& event, double now_ms) {
   }
 }
 
-// A scheduler without a thread, on a tiny model and a clock of its own. Sums of the plain loops do
-// not depend on how many rows are computed together: answers are those of a request alone, bit for
-// bit.
+// A scheduler without a thread, on a tiny model, with a fake clock. Sums of the reference backend
+// do not depend on how many rows are computed together, so responses are bit-identical to those of
+// a request alone.
 class SchedulerTest : public ::testing::Test {
  protected:
   static constexpr int64_t kContext = 512;
-  static constexpr double kRowMs = 0.1;  // of a layer
+  static constexpr double kRowMs = 0.1;  // per row of a layer
 
   SchedulerTest() : engine_(MakeEngine()) {}
 
@@ -109,7 +109,7 @@ class SchedulerTest : public ::testing::Test {
     return TinyEngine(spec, {.n_threads = 1, .target = "reference"});
   }
 
-  // Time passes with the rows that are computed.
+  // The clock advances with each row that is computed.
   SchedulerOptions Options() {
     SchedulerOptions options;
     options.max_token_gap_ms = 20;
@@ -139,7 +139,7 @@ class SchedulerTest : public ::testing::Test {
     request.ignore_eos = true;
     return request;
   }
-  // Tokens that differ from request to request.
+  // Tokens that differ from request to request (`number`).
   static std::vector<TokenId> Prompt(int n, int number) {
     std::vector<TokenId> tokens;
     tokens.reserve(static_cast<size_t>(n));
@@ -164,13 +164,13 @@ class SchedulerTest : public ::testing::Test {
     while (scheduler_->Round()) {
     }
   }
-  // Rounds until the condition holds; fails where it never does.
+  // Runs rounds until the condition holds; fails if there is nothing left to do.
   template <class Condition>
   void RunUntil(const Condition& condition) {
     while (!condition()) ASSERT_TRUE(scheduler_->Round());
   }
 
-  // What a request gets of a session of its own, greedily.
+  // The tokens that a request gets alone in its own session, with greedy sampling.
   std::vector<TokenId> Alone(const std::vector<TokenId>& prompt, int64_t max_tokens,
                              const SessionOptions& options = {}) {
     const auto session = Session::Make(*engine_, options).value();

@@ -14,7 +14,7 @@
 
 namespace winnow::runtime::testing {
 
-// The same with named sessions, and a folder to save them in.
+// SchedulerTest with named sessions and a folder to save them in.
 class SchedulerSessionsTest : public SchedulerTest {
  protected:
   SchedulerSessionsTest()
@@ -32,7 +32,7 @@ class SchedulerSessionsTest : public SchedulerTest {
     return options;
   }
   using Outcome = Scheduler::SessionOutcome;
-  // Of an operation that is done between rounds.
+  // The outcome of an operation that runs between rounds.
   template <class Operation>
   Outcome Wait(const Operation& operation) {
     std::optional<Outcome> outcome;
@@ -89,7 +89,7 @@ class SchedulerSessionsTest : public SchedulerTest {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   }
-  // A document is read, then a question after it.
+  // The same, for a document that is prefilled first and a question after it.
   std::vector<TokenId> AloneAfter(const std::vector<TokenId>& document,
                                   const std::vector<TokenId>& question, int64_t n,
                                   const SessionOptions& options) {

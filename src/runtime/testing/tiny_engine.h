@@ -14,13 +14,13 @@
 #include "runtime/engine.h"
 #include "runtime/session/session.h"
 
-// For tests: engines on tiny random models with a vocabulary, and what is fed to them.
+// For tests: engines on tiny random models with a vocabulary, and their inputs.
 namespace winnow::runtime::testing {
 
 inline constexpr int kVocabulary = 70;
 
-// Tests run side by side, and their loops are too short to be shared: a second thread of each waits
-// for a core. ThreadSanitizer is there to see threads.
+// Tests run in parallel, and their loops are too short to divide: a second thread in each would
+// wait for a core. ThreadSanitizer needs several threads.
 #ifdef WINNOW_SANITIZES_THREADS
 inline constexpr int kThreads = 2;
 #else
@@ -33,7 +33,7 @@ inline std::shared_ptr<const gguf::File> TinyFile(const model::testing::TinySpec
   return gguf::File::Parse(builder.Bytes()).value();
 }
 
-// The same, but the embedding of one token holds a number that is none.
+// The same, but the embedding of one token contains a NaN.
 inline std::shared_ptr<const gguf::File> TinyFileWithNan(const model::testing::TinySpec& spec,
                                                          TokenId token) {
   auto builder = model::testing::TinyBuilder(spec);
