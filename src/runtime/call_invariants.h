@@ -11,28 +11,28 @@
 
 namespace winnow::runtime {
 
-// What the plans of a sequence promise about the current call. Does nothing in builds without
+// Checks the current call of a sequence against its memory plans. Does nothing in builds without
 // tests.
 class CallInvariants {
  public:
   // In live bytes.
   struct Limits {
-    int64_t memory = 0;   // that a user gave; 0: none
+    int64_t memory = 0;   // the user's limit; 0: none
     int64_t planned = 0;  // the peak of the prompt or the active step
-    int64_t reserved = std::numeric_limits<int64_t>::max();  // of the batch it is part of
+    int64_t reserved = std::numeric_limits<int64_t>::max();  // reserved for the sequence
   };
 
-  // `invariants` outlive this.
+  // `invariants` must outlive this object.
   explicit CallInvariants(Invariants& invariants) : invariants_(invariants) {}
 
   void BeginCall() { violation_.reset(); }
   void CheckBytes(const cache::Cache& cache, const Limits& limits);
-  // The same where no other layer has changed since the last check of this call: a step has a
-  // check for every layer, and does not count all layers each time.
+  // The same if no other layer has changed since the last check of this call: a step checks after
+  // every layer and need not count all layers each time.
   void CheckBytes(const cache::Cache& cache, int layer, const Limits& limits);
-  // That layers hold what the method states of them.
+  // Checks that layers hold no more than the method states.
   void CheckSizes(bool keeps_sizes);
-  // In this call.
+  // The first violation in this call, if any.
   Result<void> FirstViolation() const;
 
  private:

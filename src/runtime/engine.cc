@@ -21,7 +21,7 @@ Result<std::unique_ptr<kernels::Backend>> MakeBackend(const EngineOptions& optio
       {.pool = &pool, .target = options.target, .batch_invariant = options.deterministic});
 }
 
-// A profile is some hundred kilobytes for the largest models.
+// Profiles of the largest models take some hundred kilobytes.
 constexpr std::streamoff kMaxProfileBytes = std::streamoff{64} << 20;
 
 Result<std::string> ReadProfile(const std::string& path) {
@@ -41,9 +41,9 @@ Result<std::string> ReadProfile(const std::string& path) {
 
 }  // namespace
 
-// The order matters: what is below borrows from what is above.
 constexpr int64_t kStepClaimed = -1;
 
+// The order of the members matters: later ones borrow from earlier ones.
 struct Engine::Data {
   explicit Data(bool survives) : invariants(survives) {}
 
@@ -92,8 +92,8 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
     if (!file) return named(file.error());
     data.file = std::move(file).value();
   }
-  // Before anything is loaded: an unknown architecture is the likeliest thing to be wrong, and
-  // should be named.
+  // Before anything is loaded: an unknown architecture is the most likely error, and the message
+  // should name it.
   if (auto shape = model::ReadHyperparameters(*data.file); !shape) return named(shape.error());
   auto tokenizer = tokenizer::Tokenizer::Load(data.file);
   if (!tokenizer) return named(tokenizer.error());

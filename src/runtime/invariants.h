@@ -8,29 +8,30 @@
 #include "base/check.h"
 #include "base/result.h"
 
-// What the numbers of the memory plan promise about every step of every sequence. The scheduler's
-// are checked in all builds, those inside a step in builds with tests, the release build among
-// them: a few comparisons a layer.
+// Checks of what the memory plan promises about every step of every sequence. The scheduler's
+// checks run in all builds, those inside a step in builds with tests, including the release build:
+// a few comparisons per layer.
 namespace winnow::runtime {
 
-// Inside a step; internal to each source file, as only those of this room know.
+// For checks inside a step. WINNOW_INVARIANTS is defined for the files of this room only, so the
+// constant has internal linkage.
 #ifdef WINNOW_INVARIANTS
 constexpr bool kChecksInvariants = true;
 #else
 constexpr bool kChecksInvariants = false;
 #endif
 
-// What becomes of one that does not hold. Thread-safe.
+// Handles broken invariants. Thread-safe.
 class Invariants {
  public:
-  // survives: only the request that breaks one ends, for servers. Otherwise the process does, so
-  // that tests notice.
+  // survives: only the request that breaks an invariant ends, for servers. Otherwise the process
+  // ends, so that tests notice.
   explicit Invariants(bool survives) : survives_(survives) {}
 
   Error Record(const char* condition, const char* file, int line) {
     if (!survives_) internal::CheckFailed(condition, file, line);
     n_broken_.fetch_add(1, std::memory_order_relaxed);
-    // Clients see it: the name of the file, not where it lay when it was compiled.
+    // Clients see the message: name the file without the build machine's path.
     const std::string_view path = file;
     return Error{std::string("bug: ") + condition + " does not hold (" +
                  std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) + ")"};
@@ -44,7 +45,7 @@ class Invariants {
 
 }  // namespace winnow::runtime
 
-// The error of a condition that does not hold, a Result<void>.
+// A Result<void>: the error if the condition does not hold.
 #define WINNOW_INVARIANT(invariants, condition) \
   ((condition) ? ::winnow::Result<void>()       \
                : ::winnow::Result<void>((invariants).Record(#condition, __FILE__, __LINE__)))

@@ -11,7 +11,7 @@ void ModelProjections::Read(int layer, int q_head, std::span<float> out) const {
   const model::Hyperparameters& h = model_.hyperparameters();
   if (layer != layer_) {
     auto weights = model::ReadOutputProjection(model_, layer);
-    WINNOW_CHECK(weights.has_value());  // a layer's floats: memory that every step takes as well
+    WINNOW_CHECK(weights.has_value());  // one layer's floats: no more memory than a step takes
     weights_ = std::move(weights).value();
     layer_ = layer;
   }

@@ -7,11 +7,10 @@
 
 namespace winnow::runtime {
 
-// A model's output projections as methods see them. Holds those of the layer that was asked for
-// last.
+// A model's output projections as methods see them. Keeps those of the layer that was read last.
 class ModelProjections final : public compression::OutputProjections {
  public:
-  // The model outlives it.
+  // The model must outlive this object.
   explicit ModelProjections(const model::Model& model) : model_(model) {}
 
   int64_t model_dim() const override { return model_.hyperparameters().embedding; }

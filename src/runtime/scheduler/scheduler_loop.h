@@ -138,7 +138,7 @@ class SchedulerLoop {
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
   // Whether n_bytes more are free. If not, evicts idle sessions as needed; those that must be
-  // written first leave their bytes later (room_comes).
+  // written first free their bytes later (room_comes).
   bool MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared);
   // MakeRoom evicts sessions that another request waits for only on behalf of the first waiting
   // request: otherwise two requests would evict each other's sessions in turn.
