@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What compressing costs and saves in time: decode under a budget, prefill with taps, a long stream.
+"""Speed with compression: decode under a budget, prefill with taps, a long stream.
 
     measure.py [--winnow build/release/winnow] [--model FILE] [--rounds 3] [--depth 16384] [--prompt 8192] [--real-time]
                [--stream-model FILE --text FILE] [--out docs/benchmarks]
 
 Decode: after a prompt of --depth tokens with --budget slots per KV head, time per token against decode with a full cache of
---budget tokens: winnow_kv_decode_bench, where sessions of all methods take turns, a token each, so that what disturbs the machine
-disturbs all alike. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run lies between
-two runs of what it is compared with; ratios are medians over the rounds.
+--budget tokens, measured by winnow_kv_decode_bench: the sessions of all methods alternate, one token each, so that disturbances of
+the machine affect all of them alike. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run
+lies between two runs of its baseline; ratios are medians over the rounds.
 Stream: `winnow perplexity --stream` over a text, time per token and memory along it, and the slopes. The default model is
 the 135M shape with random weights of bench/llama_cpp. --out FOLDER writes kv-speed.md and .json there.
 """
@@ -23,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# All methods but full, the four that find their own size or none (refreekv, pyramidinfer, twilight, and custom, which is any of them).
+# All methods except full, those that find their own size or need none (refreekv, pyramidinfer, twilight), and custom, a composition.
 EVICT = ("local", "streaming", "lm-infinite", "h2o", "tova", "scissorhands", "roco", "snapkv", "pyramidkv", "cake", "adakv", "treekv", "hbw",
          "keydiff", "knorm", "random")  # fmt: skip
 MERGE = ("cam", "d2o:layer_policy=uniform", "d2o", "ems")
@@ -73,7 +73,7 @@ def decode(args):
     bench = args.winnow.parent / "winnow_kv_decode_bench"
     printed = output(args, bench, args.model, args.depth, args.budget, args.generate, args.threads, *chosen(args, DECODE))
     rows = [[word.strip() for word in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
-    # method, entries, rows, merged in a step, merged in the prompt, ms, of a full cache of the budget, of one of as many entries
+    # method, entries, rows, merges per step, merges in the prompt, ms, ms with a full cache of the budget, ms with one of as many entries
     base = next(float(row[5]) for row in rows if row[0] == "`full`" and int(row[1]) == args.budget)
     found = {}
     for method, _, _, _, _, own, _, of_as_many in rows:
@@ -92,7 +92,7 @@ def seconds_per_token(args, method):
 
 
 def prefill(args):
-    """As decode; each run between two without compression. ratios: of all rounds."""
+    """Like decode; each run lies between two without compression. ratios: of all rounds."""
     samples = {method: [] for method in chosen(args, PREFILL)}
     for _ in range(args.rounds):
         for method, pairs in samples.items():
@@ -109,7 +109,7 @@ def prefill(args):
 
 
 def slope(points, x, y):
-    """Least squares."""
+    """Slope of the least-squares line."""
     xs, ys = [p[x] for p in points], [p[y] for p in points]
     mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(xs, ys)) / sum((a - mean_x) ** 2 for a in xs)

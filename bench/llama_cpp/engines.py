@@ -1,4 +1,4 @@
-"""Runs winnow and llama.cpp, each in its own process, and says what they ran on."""
+"""Runs winnow and llama.cpp, each in its own process, and describes the machine."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class Engines:
         return make(self.models, shape, kind)
 
     def _run(self, command):
-        """stdout of a command; ends the program with the command's words where it fails."""
+        """stdout of a command; if the command fails, ends the program with its error output."""
         command = [str(word) for word in (["chrt", "--fifo", "1"] if self.real_time else []) + command]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
@@ -42,21 +42,21 @@ class Engines:
         return json.loads(self._run([self.binary, "bench", "-m", model, "-t", self.threads, "-o", "json", *flags]))
 
     def llama(self, model, *flags):
-        """What llama_bench.py found."""
+        """The results of llama_bench.py."""
         found = json.loads(self._run([sys.executable, HERE / "llama_bench.py", "-m", model, "-t", self.threads, *flags]))
         self.about.update({f"llama_cpp_{k}": found[k] for k in ("version", "system_info") if k in found})
         return found
 
     def winnow_load(self, model):
-        """(seconds from start to end of a process that says one token, its peak resident MiB)"""
+        """(seconds from start to end of a process that generates one token, its peak resident MiB)"""
         command = [self.binary, "run", "-m", model, "-p", "one two three four", "-n", 1, "-c", 512, "-t", self.threads, "--json"]
         started = time.perf_counter()
         found = json.loads(self._run(command))
         return time.perf_counter() - started, found["peak_rss_bytes"] / 2**20
 
     def bandwidth(self):
-        """GB/s at which `threads` threads read memory: the best way by its median of three runs, as the
-        best cell of a single one may owe it to a quiet moment."""
+        """GB/s at which `threads` threads read memory: the access pattern with the best median of three
+        runs, because the maximum of a single run may come from a quiet moment."""
         runs = []
         for _ in range(3):
             text = self._run([Path(self.binary).parent / "winnow_bandwidth_bench", self.threads, 512])

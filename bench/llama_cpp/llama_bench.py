@@ -4,12 +4,12 @@
     llama_bench.py -m MODEL [-p 512] [-n 64] [-d 0,4096] [-B 32] [-t 2] [-s on,off,off-kq8] [-r 1]
     llama_bench.py -m MODEL --load
 
-Per setting (see SETTINGS): a warm-up, then -r samples of each test at each depth. Timed are only the llama_decode calls and
-the wait for their result: no tokenising, no sampling. Micro-batch 512, batch 2048, random tokens, as llama-bench. A depth is
-a multiple of 512: its cells are one state of 512 tokens, restored again and again and given to one sequence, because reading
-so long a prompt would take minutes and what cells hold does not change the speed. With -B the tests are the steps of that
-many sequences, each with cells of its own, of -d tokens. --load: seconds from nothing to the logits of a first token after
-a prompt of five, and peak resident memory.
+Per setting (see SETTINGS): a warm-up, then -r samples of each test at each depth. Only the llama_decode calls and the wait
+for their result are timed: no tokenising, no sampling. Micro-batch 512, batch 2048, random tokens, as in llama-bench. A depth
+is a multiple of 512: its cells are one state of 512 tokens, restored repeatedly and assigned to one sequence, because reading
+such a long prompt would take minutes and the content of cells does not change the speed. With -B the tests are the steps of
+that many sequences, each with its own cells of -d tokens. --load: seconds from the start of loading to the logits of a first
+token after a prompt of five, and peak resident memory.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import random
 import sys
 import time
 
-STATE = 512  # tokens of the state that depths are made of
+STATE = 512  # tokens of the state that depths are built from
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
-SETTINGS = {  # flash attention, type of keys or None: as -ctk
+SETTINGS = {  # flash attention; type of keys as in -ctk, or None
     "on": (1, None),
     "off": (0, None),
     "off-kq8": (0, "q8_0"),  # quantised values are refused without flash attention
@@ -38,7 +38,7 @@ def load_library():
 
     llama_cpp.llama_backend_init()
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    load_library.kept = quiet  # llama.cpp holds no reference
+    load_library.kept = quiet  # llama.cpp does not hold a reference
     return llama_cpp
 
 
@@ -51,7 +51,7 @@ class Bench:
         flash_attention, key_type = SETTINGS[setting]
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_context, 2048, 512
-        # A depth is filled through a second sequence, which needs cells in common.
+        # A depth is filled through a second sequence, which requires unified cells.
         params.n_seq_max, params.kv_unified = (n_sequences, False) if n_sequences > 1 else (2, True)
         params.n_threads = params.n_threads_batch = args.t
         params.type_k, params.type_v = CACHE_TYPES[key_type or args.ctk], CACHE_TYPES[args.ctv]
@@ -93,7 +93,7 @@ class Bench:
             raise RuntimeError("llama_state_seq_set_data failed")
 
     def fill(self, depth):
-        """Exactly `depth` tokens in sequence 0."""
+        """Fills sequence 0 with exactly `depth` tokens."""
         if depth == 0 or self.filled > depth:
             self.lib.llama_memory_clear(self.memory, True)
             self.filled = 0
@@ -101,7 +101,7 @@ class Bench:
             return
         if not self.state:
             self.take_state()
-        if self.filled:  # what was measured since stands behind all restored positions
+        if self.filled:  # tokens of later measurements come after all restored positions
             self.lib.llama_memory_seq_rm(self.memory, 0, STATE, -1)
         while self.filled < depth:
             self.restore(1)
@@ -154,13 +154,13 @@ def open_model(lib, path):
 
 
 def peak_resident_kib():
-    """Of this process alone: ru_maxrss outlives exec, and would be that of a larger process which started this one."""
+    """Of this process alone: ru_maxrss survives exec, so it could be that of a larger process that started this one."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 
 
 def measure_load(args):
-    """The interpreter and its modules are neither counted in the time nor, as far as they are known, in the memory."""
+    """Excludes the interpreter and its modules from the time, and from the memory as far as it was measured before loading."""
     lib = load_library()
     before = peak_resident_kib()
     started = time.perf_counter()

@@ -41,7 +41,7 @@ def model_path(folder, shape, kind):
 
 
 def make(folder, shape, kind):
-    """The file's path; made if absent. Written under another name first: a file that exists is complete."""
+    """The file's path; the file is made if absent. It is written under another name first, so that an existing file is complete."""
     path = model_path(folder, shape, kind)
     if path.exists():
         return path

@@ -3,10 +3,10 @@
 
     table.py [--winnow build/release/winnow] [--quick] [--parts engine depth ...] [--rounds 3] [--out FOLDER]
 
-Both engines take turns, each in its own process; what counts are medians. llama.cpp is taken at the best of its settings,
-cell by cell. Missing model files are made (make_shapes.py). The table goes to stdout as Markdown; --out also writes speed.md
-and speed.json, a part at a time, so that a run that is stopped is not lost (parts that are not run again stay). --real-time
-puts both engines under real-time priority (needs root), for a machine that is not quiet.
+Both engines alternate, each in its own process; the results are medians. For every cell llama.cpp counts with the best of its
+settings. Missing model files are made (make_shapes.py). The table goes to stdout as Markdown; --out also writes speed.md and
+speed.json after every part, so that a stopped run loses only its current part (parts that are not run again stay).
+--real-time runs both engines with real-time priority (needs root), for a machine that is not quiet.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The parts of the speed table: what is run, in which order, and the goal of each cell."""
+"""The parts of the speed table: the runs, their order, and the goal of each cell."""
 
 import statistics
 
@@ -21,20 +21,20 @@ def part(title, text):
 
 
 class Run:
-    """What the parts share: the engines, the effort, and llama.cpp's decode speeds at depth."""
+    """State shared by the parts: the engines, the number of rounds, and llama.cpp's decode speeds at depth."""
 
     def __init__(self, engines, rounds, quick, bandwidth):
         self.engines, self.rounds, self.quick, self.bandwidth = engines, rounds, quick, bandwidth
         self._at_depth = {}
 
-        self.full_depths = "4096" if quick else "4096,16384"  # of the rows with a full cache
+        self.full_depths = "4096" if quick else "4096,16384"  # depths of the rows with a full cache
 
     def depths(self, shape):
         depths = (DEPTHS[:2] if shape == MIDDLE else DEPTHS)
         return depths[:2] if self.quick else depths
 
     def llama_at_depth(self, shape, kind):
-        """{(test, depth): {setting: samples}} of all runs until now; the first asks for one."""
+        """{(test, depth): {setting: samples}} of all runs so far; the first call starts a run."""
         if (shape, kind) not in self._at_depth:
             self.run_llama_at_depth(shape, kind)
         return self._at_depth[shape, kind]
@@ -44,11 +44,11 @@ class Run:
         depths = ",".join(map(str, self.depths(shape)))
         decode, read = worth_running(rates, ["tg"], SETTINGS), worth_running(rates, ["pp"], "on,off")
         collect(rates, self.engines.llama(model, "-d", depths, "-p", 0, "-n", 8, "-r", 2, "-s", decode)["tests"])
-        if shape == SMALL:  # only there reading is a row
+        if shape == SMALL:  # only this shape has a row for reading
             collect(rates, self.engines.llama(model, "-d", self.full_depths, "-p", 512, "-n", 0, "-s", read)["tests"])
 
     def limit(self, row):
-        """Share of memory bandwidth that decode reached: weights and cache are read once a token."""
+        """Share of the memory bandwidth that decode reached: weights and cache are read once per token."""
         return statistics.median(row["samples_ts"]) * (row["model_size"] + row["kv_bytes"]) / 1e9 / self.bandwidth
 
 
@@ -62,8 +62,8 @@ def best(by_setting):
 
 
 def worth_running(rates, tests, settings):
-    """At first all settings; once there are samples, those that come near the best in some test at some depth."""
-    near = 0.8  # a setting that is slower than that in its first samples is not the best on a noisy machine either
+    """All settings at first; once there are samples, the settings that are close to the best in some test at some depth."""
+    near = 0.8  # a setting whose first samples are slower than this is not the best, even on a noisy machine
     found = [by_setting for (name, _), by_setting in rates.items() if name in tests]
     worth = {setting for by_setting in found for setting, samples in by_setting.items()
              if max(samples) >= near * max(map(max, by_setting.values()))}  # fmt: skip
@@ -71,7 +71,7 @@ def worth_running(rates, tests, settings):
 
 
 def cell(name, winnow, rival, goal, unit="tokens/s", rival_name="", limit=None, lower=False, score=None):
-    """score: what is held against the goal; without it the ratio of the medians."""
+    """score: compared with the goal; without it the ratio of the medians is."""
     if score is None:
         score = statistics.median(winnow) / statistics.median(rival)
     return {"name": name, "unit": unit, "winnow": winnow, "rival": rival, "rival_name": rival_name, "score": score, "goal": goal,
@@ -104,7 +104,7 @@ def engine(run):
                         ours[test] += row["samples_ts"]
                         last[test] = row
             pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind == "F16" else 0.95)
-            # The cache holds at most 64 entries: its bytes do not count here.
+            # The cache holds at most 64 entries: its bytes are negligible here.
             of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
             tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
             cells += [pp, tg]
@@ -167,7 +167,7 @@ def quantised_cache(run, of_f16):
 def prefill(run):
     model, n = run.engines.model(SMALL, "Q8_0"), 2048 if run.quick else 8192
     rates = {}
-    # Half way through the prompt 512 tokens show which setting is the best; all of it takes a minute with each.
+    # 512 tokens in the middle of the prompt show which setting is best; the whole prompt takes a minute with each.
     probe = {}
     collect(probe, run.engines.llama(model, "-p", 512, "-n", 0, "-d", n // 2, "-s", "on,off")["tests"])
     settings = worth_running(probe, ["pp"], "on,off")
@@ -187,7 +187,7 @@ def prefill(run):
       "The prompt is read in pieces of 512 tokens and compressed after each; against llama.cpp with the full cache.")
 def budget(run):
     goals = {SMALL: {16384: 6.0, 32768: 11.0}, LARGE: {16384: 2.7, 32768: 5.0}}
-    # Of the large shape the one that costs most: it takes minutes to read so much anew for each method.
+    # For the large shape only the most expensive method: reading such a long prompt takes minutes for each method.
     full = ((SMALL, "Q8_0", "treekv,snapkv,hbw,h2o", "16384,32768"), (LARGE, "Q4_0", "treekv", "16384,32768"))
     cells = []
     for shape, kind, methods, depths in ((SMALL, "Q8_0", "treekv,snapkv", "16384"),) if run.quick else full:
@@ -241,7 +241,7 @@ def batch_rate(run, limit, n_prompt, n_generate, method, size):
     points = [n_prompt] if method != "full" else [n_prompt, n_prompt + n_generate // 2, n_prompt + n_generate - 8]
     rows = run.engines.winnow(model, "-p", 0, "-n", 8 if method == "full" else 24, "-B", n, "-r", 1, "-d", ",".join(map(str, points)), *flags)
     steps = [row["step_ms"] / 1e3 for row in rows]
-    # Simpson's rule: a step's time is all but linear in the depth.
+    # Simpson's rule: the time of a step is nearly linear in the depth.
     mean = steps[0] if len(steps) == 1 else (steps[0] + 4 * steps[1] + steps[2]) / 6
     return n * n_generate / (n * n_prompt / prompt["avg_ts"] + n_generate * mean), n
 

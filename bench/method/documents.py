@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the documents on which methods are judged: text of books that no test bed has read, with the tasks the beds answer.
+"""Writes the documents on which methods are evaluated: text of books that no test bed was trained on, with tasks that the beds can answer.
 
     build/train/venv/bin/python bench/method/documents.py --out build/judge/development --seed development --books BOOK... --documents 10
 
-Makes OUT/seen/TASK.jsonl with the first question of every document, OUT/hidden/TASK.jsonl with all of its questions,
-OUT/seen-needle and OUT/hidden-needle with three times as many needles, for models that find nothing else, and
+Writes OUT/seen/TASK.jsonl with the first question of every document, OUT/hidden/TASK.jsonl with all of its questions,
+OUT/seen-needle and OUT/hidden-needle with three times as many needles, for models that can answer only needles, and
 OUT/text.jsonl, windows of plain text. Everything is drawn from --seed: the same files every time. Needs the tokenizer of
-the beds (tools/train_model/prepare.py --config tools/train_model/configs/bed-text.json), for lengths alone: all models
-read the same text.
+the beds (tools/train_model/prepare.py --config tools/train_model/configs/bed-text.json), only to measure lengths: all
+models read the same text.
 """
 import argparse
 import json
@@ -24,21 +24,21 @@ import make_data  # noqa: E402
 import tasks  # noqa: E402
 import tokenizer  # noqa: E402
 
-# Answered to 90 % by both beds with the full cache (models/beds/README.md). few_shot has no questions that could come later.
+# Both beds answer these to 90 % with the full cache (models/beds/README.md). few_shot has no questions that could be asked later.
 HIDDEN = ["needle", "key_value", "two_hop_named"]
 SEEN = [*HIDDEN, "few_shot"]
-LENGTH = 1024  # tokens of a document at most, its questions included
-SHORTEST = 768  # at 1/32 of a shorter one hardly anything is left for any method
+LENGTH = 1024  # maximum tokens of a document, its questions included
+SHORTEST = 768  # at 1/32 of a shorter document hardly any entries remain
 WINDOW = 2048  # tokens of a window of plain text
 
 
 def chapters_of(folder, names):
-    """Text of whole books, by file name without its ending."""
+    """Texts of whole books, given by file name without extension."""
     return [text for _, _, text in books.split_books(folder, [name + ".txt" for name in names])[1]]
 
 
 def windows(corpus, tok, seed, count):
-    """Stretches of at least WINDOW tokens in every model's tokens, each beginning with a sentence; no two share any text."""
+    """Windows of at least WINDOW tokens under every model's tokenizer, each beginning with a sentence; they do not overlap."""
     length, starts = WINDOW + WINDOW // 2, []
     for i in range(count):
         drawn = tasks.generator(seed, "text", i)

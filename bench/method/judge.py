@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The judgement of `winnow` against published methods: first on development documents, then on documents that are drawn when nothing can be
-changed any more.
+"""The final evaluation of `winnow` against published methods: first on development documents, then on documents that are drawn only after everything
+else is frozen.
 
     python3 bench/method/judge.py run --phase development
-    python3 bench/method/judge.py freeze                     # what the development documents say, into frozen.json: commit it
-    python3 bench/method/judge.py documents                  # the judgement's documents: their seed is the SHA-256 of frozen.json
-    python3 bench/method/judge.py run --phase judgement      # hours; goes on where it was interrupted
+    python3 bench/method/judge.py freeze                     # writes the choices made on development documents to frozen.json: commit it
+    python3 bench/method/judge.py documents                  # draws the final documents; their seed is the SHA-256 of frozen.json
+    python3 bench/method/judge.py run --phase judgement      # takes hours; resumes where it was interrupted
     python3 bench/method/judge.py tables --out docs/method
 
-Tracks: `hidden` (three questions come after the document was compressed), `seen` (one question, known when the prompt is compressed), `text` (KL
-divergence of 1,024 tokens after 1,024 compressed ones), `generation` (KL divergence of 512 tokens that the full cache wrote after 512
-compressed ones) and `streams` (nats per token of 2,048 tokens that come one by one). Every cell gets a share of the full f16 cache's bytes: lists
-included, after the prompt; in streams as a limit at every token, without lists. protocol.py has the rest. Every part is one `winnow eval` command
-and a file of results in --data.
+Tracks: `hidden` (three questions are asked after the document was compressed), `seen` (one question, known when the prompt is compressed), `text` (KL
+divergence of 1,024 tokens after 1,024 compressed ones), `generation` (KL divergence of 512 tokens that were generated with the full cache, after 512
+compressed ones) and `streams` (nats per token of 2,048 tokens that arrive one by one). Every cell gets a share of the full f16 cache's bytes: after
+the prompt and with lists; in streams as a limit at every token, without lists. protocol.py defines the rest. Every part is one `winnow eval` command
+and a results file in --data.
 """
 import argparse
 import fcntl
@@ -42,7 +42,7 @@ def sha256(path):
 
 
 def what_counts(args):
-    """SHA-256 of all that a figure depends on besides the documents."""
+    """SHA-256 of everything that a figure depends on, except the documents."""
     return {"winnow": sha256(args.winnow), "protocol.py": sha256(HERE / "protocol.py")} | {
         name: sha256(ROOT / file) for name, file in MODELS.items() if file != name}  # fmt: skip
 
@@ -53,7 +53,7 @@ def need(path, command):
 
 
 def check_frozen(args):
-    """Stops unless everything is as it was frozen."""
+    """Exits unless everything equals the frozen state."""
     need(FROZEN, "freeze")
     need(documents_of(args) / "made.json", "documents")
     found = what_counts(args)
@@ -68,7 +68,7 @@ def check_frozen(args):
 
 
 def lock(folder):
-    """Stops where another run writes there. Keep what is returned."""
+    """Exits if another run writes to the folder. The lock lasts as long as the returned file."""
     file = open(folder / "lock", "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,15 +86,15 @@ def run(args):
         check_frozen(args)
     need(documents_of(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
     locked = lock(documents_of(args))  # noqa: F841
-    # Its parts end with it, also where whoever started it has SIGINT ignored.
+    # Stop the parts when this script is stopped, even if its parent process ignores SIGINT.
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
     until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
     begun = set()
-    running = {}  # processes and what they are
+    running = {}  # process -> its log file
 
     def next_part():
-        """Asked anew each time: what is done decides what there is to do."""
+        """The next part to run. Computed anew each time, because the finished parts determine further parts."""
         for track in args.tracks:
             for model in args.models:
                 for part in parts(args, model, track):
@@ -109,7 +109,7 @@ def run(args):
                 path, command = following
                 print(f"{time.strftime('%H:%M:%S')} {path.stem} begins", flush=True)
                 with open(path, "w") as log:
-                    # In a session of its own: what is typed here interrupts this script, which tells it once.
+                    # In its own session: Ctrl-C interrupts only this script, which then sends a single SIGINT to the part.
                     running[subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT, start_new_session=True)] = path
             if not running:
                 return
@@ -129,12 +129,12 @@ def run(args):
             process.wait()
 
 
-# -- what the development documents say ---------------------------------------------------------------------------------
+# -- choices from the development documents -----------------------------------------------------------------------------
 
 
 def best_storage(means, method, sign):
-    """Of the best mean over the cells in which all storages fit that fit in any; of what is to be small the geometric one, so that every model
-    counts."""
+    """The storage with the best mean over the cells in which all usable storages fit (usable: fits in some cell). For scores that should be small the
+    mean is geometric, so that every model counts."""
     cells = {kind: means[method, kind] for kind in STORAGES if any(mean is not None for mean in means.get((method, kind), []))}
     common = [i for i in range(len(next(iter(cells.values()), []))) if all(line[i] is not None for line in cells.values())]
     if not common:
@@ -145,19 +145,19 @@ def best_storage(means, method, sign):
 
 
 def storages_of(args, track, saturated):
-    """{share: {method: storage}} of a track; the same in those that are alike."""
+    """{share: {method: storage}} of a track; similar tracks get the same storages."""
     setup, tracks, found = TRACKS[track], protocol.alike(track), {}
     smaller = mean_scores(args, tracks, protocol.SMALLER, "saturated") if setup is protocol.ANSWERS and saturated else {}
     for share in setup.shares:
         means = mean_scores(args, tracks, [protocol.tried_for(setup, share)], "all")
         chosen = {m: best_storage(smaller if smaller and m in saturated else means, m, setup.sign) for m in [setup.own, *setup.rivals]}
-        # Ingredients are judged by leaving them out, everything else as it is.
+        # An ingredient is evaluated by leaving it out and changing nothing else, so it uses the same storage.
         found[share] = chosen | {method: chosen[setup.own] for method in setup.ingredients}
     return found
 
 
 def hopeless(setup, means, storages):
-    """The rivals that are left out. means: of one track at one share; storages: of all methods there."""
+    """The rivals that are left out. means: the scores of one track at one share; storages: those of all methods there."""
     best = means[setup.own, storages[setup.own]]
     scores = {rival: means.get((rival, storages[rival]), [None]) for rival in setup.rivals}
 
@@ -175,7 +175,7 @@ def hopeless(setup, means, storages):
 
 
 def freeze(args):
-    """Each method's best storage at each share, and who is left out there."""
+    """Writes each method's best storage at each share, and the rivals left out there, to frozen.json."""
     args.phase = "development"
     if missing := unfinished(args):
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase development` goes on")
@@ -202,7 +202,7 @@ def documents(args):
     if not args.python.exists():
         sys.exit(f"{args.python} is missing: --python names one with numpy; tools/train_model/README.md makes this one")
     folder = documents_of(args)
-    if folder.exists():  # with what was drawn, and found, for another frozen.json
+    if folder.exists():  # documents, and results, of another frozen.json
         if json.loads((folder / "made.json").read_text())["seed"] == sha256(FROZEN):
             sys.exit(f"{folder}: has these documents")
         folder.rename(folder.with_name(f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"))

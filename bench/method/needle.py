@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Needles at equal bytes: methods in the same storage, with the question known while the document is compressed, and hidden.
+"""Needles at equal bytes: methods with the same storage types, with the question seen when the document is compressed, and hidden.
 
     python3 bench/method/needle.py --data FOLDER --out build/method      # texts the model was not trained on
 
-Bytes are those of the live entries with the lists that say where they stand, as a share of the full f16 cache. The entries a
-method may keep for them are found from what it stores: a first run measures its bytes per entry. Prints a Markdown table with
-standard errors; keeps what `winnow eval` wrote in --out, and goes on from there.
+Bytes are those of the live entries and of the lists of slots and positions, as a share of the full f16 cache. A first run measures
+a method's bytes per entry, from which the number of entries for a share follows. Prints a Markdown table with standard errors;
+keeps the results of `winnow eval` in --out, and resumes from them.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ def storage(args):
 
 
 def bytes_per_entry(args, method):
-    """Of a cache that kept a fourth: bytes with lists for each entry that is left, over all layers and heads."""
+    """Bytes with lists per kept entry over all layers and heads, from a run that kept a quarter of the cache."""
     found = evaluate(args, f"{name_of(method)}-probe", ["--kv-method", method, "--kv-ratio", "0.25", *storage(args)])
     result = found["samples"][0]["results"][-1]
     return result["cache_bytes_with_lists"] / result["kept"], result["cache_bytes_full_f16"]
@@ -46,7 +46,7 @@ def name_of(method):
 
 
 def column(found, which):
-    """Score and share of the bytes of every sample under one variant."""
+    """Score and share of the bytes for every sample under one variant."""
     results = [sample["results"][which] for sample in found["samples"]]
     problems = {result["problem"] for result in results if "problem" in result}
     if problems:
@@ -84,7 +84,7 @@ def main():
         for method in args.methods:
             per_entry, full_bytes = bytes_per_entry(args, method)
             for share in SHARES:
-                # A first run measured n entries a head; as many bytes as 1/share of the full cache's buy this share of the prompt.
+                # From the bytes per entry of the first run: the share of the prompt whose entries take this share of the full cache's bytes.
                 prompt = full_bytes / share / per_entry
                 ratio = prompt / tokens_of(args, method)
                 found = evaluate(args, f"{name_of(method)}-{question}-{share}",

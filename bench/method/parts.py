@@ -1,4 +1,4 @@
-"""The parts of judge.py's phases: the command of each, and what is read of its results."""
+"""The parts of judge.py's phases: the command of each part, and the scores read from its results."""
 import collections
 import functools
 import json
@@ -10,7 +10,7 @@ from protocol import MODELS, STORAGES, TRACKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FROZEN = pathlib.Path(__file__).resolve().parent / "frozen.json"
-Part = collections.namedtuple("Part", "name methods types shares")  # one command, of a track and a model
+Part = collections.namedtuple("Part", "name methods types shares")  # one command, for a track and a model
 
 
 def documents_of(args):
@@ -22,7 +22,7 @@ def winnow(args, *words, **more):
 
 
 def generated(args, model):
-    """A file of texts, each the beginning of a window and what the full cache writes after it."""
+    """A file of texts: each is the beginning of a window, continued by the model with the full cache."""
     path = documents_of(args) / f"generated-{model}.jsonl"
     if not path.exists():
         lines = []
@@ -53,7 +53,7 @@ def task_of(args, model, track):
 
 @functools.cache
 def window_bytes(winnow_file, model):
-    """Of the full f16 cache of a window of text."""
+    """Bytes of the full f16 cache for one window of text."""
     shown = subprocess.run([winnow_file, "inspect", "-m", MODELS[model], "--json"], check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout
     return json.loads(shown)["cache_bytes_per_1k_tokens"]["f16"] * protocol.WINDOW // 1000
 
@@ -65,7 +65,7 @@ def budgets(args, model, track, shares):
 
 
 def share_of(args, model, result):
-    """The share that a result was asked for; "" of the full cache."""
+    """The share that was requested for a result; "" for the full cache."""
     kind, _, number = result["budget"].rpartition(" ")
     if kind != "memory":
         return number
@@ -77,7 +77,7 @@ def has_profile(model):
 
 
 def parts(args, model, track):
-    """The commands of a phase: all at once, or, judged, each method in its storage."""
+    """The commands of a phase: all methods with all storages in development; each method with its frozen storage in the final evaluation."""
     setup = TRACKS[track]
     if args.phase == "development":
         found = [Part("all", [setup.own, *setup.rivals], STORAGES, setup.tried)]
@@ -100,14 +100,14 @@ def part_file(args, track, model, part, ending):
 
 
 def command_of(args, track, model, part):
-    """Goes on where it was interrupted."""
+    """The command of a part; it resumes where it was interrupted."""
     return [args.winnow, "eval", *task_of(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
             *budgets(args, model, track, part.shares), "--full-type", "f16", "--cache-types", ",".join(part.types), "-t", args.threads,
             "--results", part_file(args, track, model, part, "jsonl"), "--json", part_file(args, track, model, part, "json")]  # fmt: skip
 
 
 def results_of(args, track, model, part):
-    """What the command of a part wrote; None: nothing yet."""
+    """The output of a part's command; None if there is none yet."""
     path = part_file(args, track, model, part, "json")
     return json.loads(path.read_text()) if path.exists() else None
 
@@ -126,8 +126,8 @@ def unfinished(args):
 
 
 def measured(args, track, model, chosen):
-    """{(method, share, storage): {document: score}} of some parts; the full f16 cache is ("full", "", "f16"). What takes more than its share is left
-    out: the least that a method keeps can be more than that. In streams the share is a limit, and lists come on top of it."""
+    """{(method, share, storage): {document: score}} of some parts; the full f16 cache is ("full", "", "f16"). Results that take more than their share are
+    left out: a method's minimum can exceed the share. In streams the share is a limit that does not include lists."""
     score = TRACKS[track].score
     counted = "cache_bytes" if TRACKS[track] is protocol.STREAM else "cache_bytes_with_lists"
     found = collections.defaultdict(dict)
@@ -143,14 +143,14 @@ def measured(args, track, model, chosen):
 
 
 def complete(cells):
-    """Without those in which documents are missing."""
+    """The cells in which no document is missing."""
     n = max(map(len, cells.values()), default=0)
     return {key: scores for key, scores in cells.items() if len(scores) == n}
 
 
 def mean_scores(args, tracks, shares, name):
-    """{(method, storage): mean scores of the cells of some tracks, in the order of tracks, models, shares}; None: not all documents fit there.
-    ("full", storage) too. name: of the parts of a development that are read."""
+    """{(method, storage): mean scores of the cells of some tracks, in the order of tracks, models, shares}, with ("full", storage) too; None: not all
+    documents fit there. name: the development parts to read."""
     cells = [(share, complete(measured(args, track, model, [p for p in parts(args, model, track) if p.name == name])))
              for track in tracks for model in MODELS for share in shares]  # fmt: skip
     keys = {(method, storage) for _, found in cells for method, _, storage in found}
@@ -163,7 +163,7 @@ def mean_scores(args, tracks, shares, name):
 
 
 def saturated_methods(args):
-    """Once all questions were asked: at the development's share nearly all storages of these answer as the full cache does."""
+    """The methods that answer like the full cache with nearly all storages at the development's share; none until all questions were run."""
     questions, setup = protocol.alike("hidden"), TRACKS["hidden"]
     everything = Part("all", [setup.own, *setup.rivals], STORAGES, setup.tried)
     if not all(is_finished(args, track, model, everything) for track in questions for model in MODELS):

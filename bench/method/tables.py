@@ -33,7 +33,7 @@ def means_table(setup, model, track, cells):
 
 
 def pairs_of(setup, cells, phase):
-    """(share, method, storage, differences in winnow's favour) of all other methods; in the development of the same storage."""
+    """(share, method, storage, differences in winnow's favour) for all other methods; in development only at the same storage."""
     found = []
     for share in setup.shares:
         own = {storage: scores for (method, s, storage), scores in cells.items() if (method, s) == (setup.own, share)}
@@ -47,7 +47,7 @@ def pairs_of(setup, cells, phase):
 
 
 def without_figures(args, track, model, measured_cells, cells):
-    """Lines about what was to be measured and is not whole."""
+    """Lines about planned cells whose results are incomplete."""
     n = max(map(len, measured_cells.values()), default=0)
     return [f"{track}, {model}, {name_of(share)}: `{method}` in {types}, whose cache fits in {len(measured_cells.get((method, share, types), {}))} of {n} documents"
             for part in parts(args, model, track) for method in part.methods for share in part.shares for types in part.types
@@ -55,7 +55,7 @@ def without_figures(args, track, model, measured_cells, cells):
 
 
 def left_out():
-    """Lines about who was not judged where."""
+    """Lines about the rivals that were left out of the evaluation, by track and share."""
     frozen = json.loads(FROZEN.read_text())["left out"]
     return [f"{track}, {name_of(share)}: {', '.join(f'`{method}`' for method in methods)}" for track, shares in frozen.items()
             for share, methods in shares.items() if methods]  # fmt: skip

@@ -1,17 +1,17 @@
-"""A long stream: who is lowest, who drifts, what a token costs."""
+"""A long stream: which method has the lowest loss, which methods drift, and the cost of a token."""
 import math
 
 from readers import Reader
 from row import STREAM, difference, in_mib, key, label, mean_and_error, number_of_samples, scores, show
 from verdicts import of_parts, of_signs, sign, yes_or_no
 
-FLAT = 0.01  # what still counts as flat: a cache that grows by less than this share of itself
+FLAT = 0.01  # a cache counts as flat if it grows by less than this share of its size
 
 
 def measure(outputs):
-    """{method: [mean loss, error, pieces, rise from the first half of the stream to the second, error]}; the text differs from half to
-    half, so that a rise is that against StreamingLLM's, except its own. `grown`: by what share the cache grew from a tenth of the
-    stream to its end. `stream`: what run.py measured of each command."""
+    """`numbers`: {method: [mean loss, error, pieces, rise from the first half of the stream to the second, error]}. The two halves of the
+    text differ, so rises are relative to StreamingLLM, except its own. `grown`: the relative growth of the cache from a tenth of the
+    stream to its end. `stream`: run.py's measurements of each command."""
     found, sizes, grown, run = {}, {}, {}, {}
     for output in outputs:
         here = scores(output, STREAM)

@@ -1,10 +1,10 @@
-"""What a share of a text is kept, and where: for rows about places and about sizes that a method finds itself."""
+"""The kept share of a text, and where kept entries are: for rows about positions and about sizes that a method finds itself."""
 from readers import Reader
 from row import cache_bytes, difference, in_mib, key, label, mean_and_error, number_of_samples, scores
 
 
 def by_eighths(output):
-    """{method: entries kept of each eighth of the text, the mean over layers and heads}."""
+    """{method: kept entries in each eighth of the text, as the mean over layers and heads}."""
     found = {}
     for method in output["probes"][0]["evicted_at"]:
         heads = [head for layer in method["layers"] for head in layer]
@@ -21,7 +21,7 @@ def eighths_text(numbers):
 
 
 def shares_kept(output):
-    """{way: {sample: share kept of its prompt}}; the full cache keeps all of it."""
+    """{way: {sample: kept share of its prompt}}; the full cache keeps all of it."""
     found = {}
     for sample in output["samples"]:
         whole = next(result.get("kept") for result in sample["results"] if result["method"] == "full")
@@ -32,9 +32,9 @@ def shares_kept(output):
 
 
 def kept(score, verdict, best=None, loss_in=None):
-    """Reads what is kept and what that costs: {way: [share kept, its error, score, loss against the full cache, its error, samples]};
-    a loss below 0 is one. `loss_in`: the score that is lost, if not `score`. Of `best`, the differences from each other way, in score and
-    in share."""
+    """Reads the kept share and its cost: {way: [share kept, its error, score, difference from the full cache, its error, samples]}; a negative
+    difference is a loss. `loss_in`: the score whose loss is measured, if not `score`. `best`: the method whose differences from each other way
+    are reported, in score and in share."""
     lower = score != "exact"
 
     def measure(outputs):

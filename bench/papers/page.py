@@ -1,4 +1,4 @@
-"""docs/papers/PAPER.md from the rows and what was found of them."""
+"""Writes docs/papers/PAPER.md from the rows and their results."""
 import pathlib
 import sys
 
@@ -9,7 +9,7 @@ BUNDLED = "bundled"
 
 
 def current(row, results):
-    """What was found of a row, if its commands are still those of the row."""
+    """The result of a row, if its commands are still those of the row."""
     result = results.get(row.name)
     return result if result and result["commands"] == row.commands else None
 
@@ -41,7 +41,7 @@ def verdict(row, results):
 
 
 def beds_table(rows, found):
-    """What the test beds say; rows that none of them has run yet are named below it."""
+    """The results of the test beds; rows that none of them has run yet are named below the table."""
     lines, missing = [], []
     beds = [model for model in found if model != BUNDLED]
     for row in rows:
@@ -54,7 +54,7 @@ def beds_table(rows, found):
 
 
 def found_by(rows, found):
-    """Builds, and the rows each has found."""
+    """The builds, and the rows that each has measured."""
     builds = {}
     for model, results in found.items():
         for row in rows:

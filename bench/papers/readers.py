@@ -1,6 +1,6 @@
-"""Readers: what a row measures in outputs of winnow, and how a page says it.
+"""Readers: the numbers that a row extracts from outputs of winnow, and their wording on a page.
 
-The line and the verdict are made from what was kept in the JSON, so that a page can be written anew without the outputs.
+The line and the verdict are made from the numbers in the JSON, so that a page can be rewritten without the outputs.
 """
 import dataclasses
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from verdicts import MEASURED, claims_hold, faster_as_published, is_close
 
 @dataclasses.dataclass
 class Reader:
-    measure: Callable  # outputs -> {"numbers": {...}} and what else the line and the verdict need
-    text: Callable  # what was measured -> the line
-    verdict: Callable  # what was measured -> the verdict
+    measure: Callable  # outputs -> {"numbers": {...}} and other data for the line and the verdict
+    text: Callable  # measured data -> the line
+    verdict: Callable  # measured data -> the verdict
 
     def __call__(self, outputs):
         found = self.measure(outputs)
@@ -22,11 +22,11 @@ class Reader:
 
 def compare(score, best=None, claims=None, lower=False, form=".3f", scale=1, short=None, over=(), reverse=False, close=False,
             verdict=None):
-    """Reads an evaluation: the means of all ways, and how far `best` is from each other method at every budget that both have.
+    """Reads an evaluation: the means of all ways, and the difference of `best` from each other method at every budget that both have.
 
-    Judged are `claims`, pairs of methods of which the first is said to be better; without them, that `best` is better than each of
-    `over` (all others but full, if empty). `reverse`: that each of these is better than `best`; `close`: that they are as good.
-    `short`: {method: name on the page}. `verdict` replaces all that."""
+    The verdict is about `claims`, pairs of methods of which the first is claimed to be better. Without `claims` the claim is that `best` is
+    better than each of `over` (all others except full, if empty); with `reverse`, that each of these is better than `best`; with `close`, that
+    they are as good. `short`: {method: name on the page}. `verdict` replaces this verdict."""
     pairs = [(b, a) if reverse else (a, b) for a, b in claims or [(best, other) for other in over]]
 
     def measure(outputs):
@@ -66,12 +66,12 @@ def compare(score, best=None, claims=None, lower=False, form=".3f", scale=1, sho
 
 
 def measured(read):
-    """The same without a verdict: there is no claim."""
+    """The same reader without a verdict, for rows without a claim."""
     return dataclasses.replace(read, verdict=lambda found: MEASURED)
 
 
 def several(parts):
-    """One command a part: {name in the JSON: (title on the page, its reader)}."""
+    """One command per part. parts: {name in the JSON: (title on the page, its reader)}."""
 
     def of(found, name):
         return {what: values[name] for what, values in found.items() if isinstance(values, dict) and name in values}
@@ -92,15 +92,15 @@ def verdict_of(title, verdict):
 
 
 def answers_and_distance(best=None, answers=None, distance=None, **how):
-    """Codes found in texts, then the distance from the full cache's predictions; `answers` and `distance` are what differs."""
+    """Codes found in texts, then the distance from the full cache's predictions; `answers` and `distance` are arguments for one of the two only."""
     return several({
         "exact": ("answers", compare("exact", best, scale=100, form=".1f", **{**how, **(answers or {})})),
         "kld": ("KLD", compare("kld", best, lower=True, **{**how, **(distance or {})}))})  # fmt: skip
 
 
 def times_full(score, method, published, form=".2f"):
-    """Reads a measurement of speed: for every group, how many times the full cache's the score of `method` is, and of how many
-    sequences at once with how many bytes each."""
+    """Reads a measurement of speed: for every group the ratio of `method`'s score to the full cache's, the number of sequences at once, and the
+    bytes of each."""
 
     def measure(outputs):
         numbers, sequences, sizes = {}, {}, {}
@@ -133,5 +133,5 @@ def times_full(score, method, published, form=".2f"):
 
 
 def field(of, text, verdict):
-    """Reads numbers out of outputs: `of` gives a dict of them, `text` a line, `verdict` a word."""
+    """Reads numbers from outputs: `of` returns a dict of them, `text` a line, `verdict` a verdict."""
     return Reader(lambda outputs: {"numbers": of(*outputs)}, lambda found: text(found["numbers"]), lambda found: verdict(found["numbers"]))

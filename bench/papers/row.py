@@ -1,4 +1,4 @@
-"""A row of a paper's page, and what outputs of winnow say: scores, bytes, times.
+"""A row of a paper's page, and access to outputs of winnow: scores, bytes, times.
 
 A difference is paired: over the same samples, with the standard error of its mean.
 """
@@ -15,7 +15,7 @@ FEW_NEEDLE = NEEDLE.replace("--samples 4", "--samples 2")
 OURS = "not in the paper: choice of ours"
 GIVEN = "values are given, not compared"
 ALONE = "speed is measured only where nothing else runs"
-SHORT_HOURS = 0.03  # of a row that states none, on one model
+SHORT_HOURS = 0.03  # for a row that states none, on one model
 
 STREAM = "recent_nll"  # score of a stream: its pieces (--every) are the samples
 
@@ -29,7 +29,7 @@ class Row:
     commands: list[str] = dataclasses.field(default_factory=list)  # without `winnow`, -m, -t and --json
     read: Callable | None = None  # a Reader (readers.py)
     cannot: str = ""  # why it cannot be run here
-    hours: float = 0  # of two cores, where it takes long
+    hours: float = 0  # hours on two cores, if the row takes long
     note: str = ""
     beds: bool = True  # whether test beds may run it
     timed: bool = False  # run.py measures time and memory of each command; such a command is never resumed
@@ -41,7 +41,7 @@ class Row:
 
 
 def scores(output, score, group=None):
-    """{way: {sample: score}} of an evaluation, or of one group of its samples; a way is a method and its budget."""
+    """{way: {sample: score}} of an evaluation, or of one group of its samples; a way is a method with its budget."""
     found = {}
     for sample in output["samples"]:
         if group is not None and sample["group"] != group:
@@ -64,13 +64,13 @@ def mean_and_error(values):
 
 
 def difference(a, b):
-    """(mean, standard error, pairs) of a - b over the samples both have."""
+    """(mean, standard error, pairs) of a - b over the samples that both have."""
     pairs = [a[key] - b[key] for key in a if key in b]
     return (*mean_and_error(pairs), len(pairs))
 
 
 def cache_bytes(output, group=None):
-    """{way: bytes of keys, values and state, the mean over the samples}, where they were measured."""
+    """{way: mean over the samples of the bytes of keys, values and state}, if they were measured."""
     found = {}
     for sample in output["samples"]:
         for result in sample["results"] if group in (None, sample["group"]) else []:
@@ -90,7 +90,7 @@ def groups(output):
 
 
 def prefill_times(output):
-    """(group, way, seconds of its prefills, those of the full cache's; a mean and its error each) of a measurement of speed."""
+    """Yields (group, way, prefill seconds, prefill seconds of the full cache) of a measurement of speed; times are (mean, error)."""
     for group in groups(output):
         found = {way: mean_and_error(runs.values()) for way, runs in scores(output, "prefill_s", group).items()}
         for way, seconds in found.items():
@@ -99,7 +99,7 @@ def prefill_times(output):
 
 
 def key(way):
-    """A way as numbers are kept by it."""
+    """The key of a way in dicts of numbers."""
     return " ".join(filter(None, way))
 
 
@@ -110,7 +110,7 @@ def show(value, error, form):
 
 
 def label(name, short=None):
-    """A kept name as the page has it."""
+    """The name of a way on the page, from its key."""
     method, _, budget = name.partition(" ")
     if short and method in short:
         return short[method] + (f" ({budget})" if budget else "")
@@ -122,6 +122,6 @@ def in_mib(sizes, name):
 
 
 def number_of_samples(counts):
-    """"; n = 40", or from the least to the most."""
+    """The text "; n = 40", or a range from the smallest to the largest count."""
     counts = sorted(set(counts))
     return f"; n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")

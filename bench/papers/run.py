@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """Repeats the tables and figures of a paper, as far as one machine and small models can, and writes its page.
 
-    python3 bench/papers/run.py --paper ems                        # its short rows that were not found yet
+    python3 bench/papers/run.py --paper ems                        # its short rows that have no results yet
     python3 bench/papers/run.py --paper ems --rows tau,gamma       # these
     python3 bench/papers/run.py --paper all --long                 # the long ones, too
-    python3 bench/papers/run.py --paper all --page                 # runs nothing: pages of what was found
-    python3 bench/papers/run.py --paper all --hours                # runs nothing: how long all takes
+    python3 bench/papers/run.py --paper all --page                 # runs nothing: writes the pages from known results
+    python3 bench/papers/run.py --paper all --hours                # runs nothing: prints how long all rows take
 
-The rows stand in bench/papers/rows/PAPER.py: the claim, the paper's number, the command, how its output is read. All run on the model
-inside the binary; short rows about answers and predictions also on the test beds (models/beds), or on what --model names.
+The rows are defined in bench/papers/rows/PAPER.py: the claim, the paper's number, the command, and how its output is read. All rows run on the
+bundled model; short rows about answers and predictions also run on the test beds (models/beds), or on the models that --model names.
 
-A row that OUT/PAPER.json has under the same commands is not run again. With --again, rows are that another build found; rows of a
-build whose commit is not in this repository always are. `winnow eval` goes on where it was stopped (WORK/results-BUILD.jsonl), except in
-rows whose time and memory are measured here. Writes OUT/PAPER.json (what was found, by model) and OUT/PAPER.md (the page), after every row.
+A row with a result in OUT/PAPER.json for the same commands is not run again. With --again, rows measured by another build are run again; rows of a
+build whose commit is not in this repository always are. `winnow eval` resumes where it was stopped (WORK/results-BUILD.jsonl), except in rows whose
+time and memory are measured. Writes OUT/PAPER.json (results by model) and OUT/PAPER.md (the page) after every row.
 """
 import argparse
 import importlib
@@ -39,12 +39,12 @@ def rows_of(paper):
 
 
 def hours_of(row, n_beds=len(BEDS)):
-    """Of two cores, on all models."""
+    """Hours on two cores, for all models."""
     return (row.hours or SHORT_HOURS) * (1 + (n_beds if row.on_beds else 0)) if row.commands else 0
 
 
 def build_of(winnow):
-    """What a binary says of itself: version and commit."""
+    """The version and commit that a binary reports."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         subprocess.run([str(winnow), *shlex.split("eval kld --data builtin --lengths 32 --samples 1 --chunks 1 -q --json"), str(out)],
@@ -53,7 +53,7 @@ def build_of(winnow):
 
 
 def is_in_repository(build):
-    """Whether a build's commit is one of this history; what was built with changes beside it is not."""
+    """Whether a build's commit is in this repository's history; a build with uncommitted changes is not."""
     commit = build.partition("+")[2]
     return bool(commit) and not commit.endswith("-dirty") and not subprocess.run(
         ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", commit, "HEAD"], capture_output=True, check=False).returncode
@@ -65,7 +65,7 @@ def outputs_of(args, paper, row, model):
 
 
 def run_row(args, paper, row, model, file):
-    """The parsed outputs of a row's commands. Error: one of them failed."""
+    """The parsed outputs of a row's commands. Exits if one of them fails."""
     found = []
     for out, text in zip(outputs_of(args, paper, row, model), row.commands):
         if args.read:
@@ -100,7 +100,7 @@ def tokens_of(output):
 
 
 def facts(output):
-    """Who found a number: build, machine, model."""
+    """The provenance of a number: build, machine, model."""
     known = output.get("facts", output)
     return {"winnow": known.get("winnow"), "machine": known.get("machine"), "model": known.get("model")}
 
@@ -112,7 +112,7 @@ def save(path, data):
 
 
 def models_of(args):
-    """{name: file}: the one inside the binary, and the test beds whose files are there, or those that were named."""
+    """{name: file}: the bundled model and the test beds whose files exist, or the models named by --model."""
     if not args.model:
         return {BUNDLED: BUNDLED, **{name: file for name, file in BEDS.items() if file.exists()}}
     models = {}
@@ -125,7 +125,7 @@ def models_of(args):
 
 
 def is_wanted(args, row, results):
-    """Whether a row is to be run (or read again) on a model of which these results are known."""
+    """Whether a row is to be run (or read again) on a model with these known results."""
     if not row.commands or (row.hours and not args.long and not args.read):
         return False
     result = current(row, results)
@@ -201,7 +201,7 @@ def run_paper(args, paper):
 
 
 def say_again(rows, found):
-    """Lines and verdicts of what was found, as the rows word them today; the numbers stay."""
+    """Updates the lines and verdicts of known results to the current wording of the rows; the numbers stay."""
     for results in found.values():
         for row in rows:
             if result := current(row, results):

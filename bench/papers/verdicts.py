@@ -1,20 +1,20 @@
-"""Verdicts: words for what the numbers of a row say about a claim. Two standard errors decide."""
+"""Verdicts: the words for what the numbers of a row show about a claim, at two standard errors."""
 import math
 
 IN_KIND = "reproduced in kind"
 NOT = "not reproduced"
 OPEN = "open: within two standard errors"
 MEASURED = "measured"
-CLOSE = 0.25  # what counts as close: this share of what the row's methods lose against the full cache
+CLOSE = 0.25  # close means: within this share of the mean loss of the row's methods against the full cache
 
 
 def sign(mean, error):
-    """1, -1, or 0 where two standard errors do not decide (one sample never does)."""
+    """The sign of the mean, or 0 if it is within two standard errors (a single sample always is)."""
     return 0 if mean == 0 or math.isnan(error) or abs(mean) <= 2 * error else math.copysign(1, mean)
 
 
 def of_signs(signs):
-    """A claim of several comparisons: 1 where it holds, -1 where the opposite does."""
+    """The verdict on a claim of several comparisons. signs: 1 where it holds, -1 where the opposite holds, 0 where it is open."""
     n, holds, fails = len(signs), sum(s > 0 for s in signs), sum(s < 0 for s in signs)
     if not n:
         return "open: nothing was run to compare"
@@ -28,7 +28,7 @@ def of_signs(signs):
 
 
 def of_parts(parts):
-    """{part of a claim: verdict} as a line; one word where all parts agree on it."""
+    """{part of a claim: verdict} as a line; a single verdict if all parts agree."""
     if len(set(parts.values())) == 1 and next(iter(parts.values())) in (IN_KIND, NOT, OPEN):
         return next(iter(parts.values()))
     return "; ".join(f"{name}: {verdict}" for name, verdict in parts.items())
@@ -39,8 +39,8 @@ def yes_or_no(holds):
 
 
 def apart(found, a, b, lower=False):
-    """(mean, error) by which `a` is better than `b`, at every budget that both have. Paired if the difference was kept; else from
-    both means, whose errors count in full."""
+    """Yields (mean, error) by which `a` is better than `b`, at every budget that both have. Paired if the difference is stored; else from the two
+    means as independent."""
     ways = {tuple(name.partition(" ")[::2]): numbers for name, numbers in found["numbers"].items()}
     kept = found.get("differences") or {}
     for (method, budget), own in ways.items():
@@ -64,12 +64,12 @@ def apart(found, a, b, lower=False):
 
 
 def claims_hold(claims, lower=False):
-    """[(a, b)]: a is better than b."""
+    """A verdict function for claims [(a, b)]: a is better than b."""
     return lambda found: of_signs([sign(*d) for a, b in claims for d in apart(found, a, b, lower)])
 
 
 def is_close(best, lower=False):
-    """Whether all other methods are close to `best`: within a share of what methods lose in this row, errors included."""
+    """A verdict function: all other methods are close to `best`, within CLOSE of the row's mean loss, errors included."""
 
     def verdict(found):
         numbers = found["numbers"]
@@ -85,8 +85,8 @@ def is_close(best, lower=False):
 
 
 def faster_as_published(found, published):
-    """Against the paper's ratios, {group and budget, or group: times the full cache's}: in kind is at least half of what was gained
-    there, by two standard errors. A cell that the paper lacks is held against the paper's smallest ratio."""
+    """Compares with the paper's ratios, {group and budget, or group: times the full cache's}: reproduced in kind is at least half of the paper's gain,
+    by two standard errors. A cell that the paper lacks is compared with the paper's smallest ratio."""
     signs = []
     for name, (mean, error, *_) in found["numbers"].items():
         ratio = published.get(name) or published.get(name.partition(" ")[0]) or min(published.values())

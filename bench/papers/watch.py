@@ -1,4 +1,4 @@
-"""How long a command takes, and whether its memory grows."""
+"""Measures the time of a command, and whether its memory grows."""
 import pathlib
 import subprocess
 import time
@@ -7,7 +7,7 @@ INTERVAL_S = 2
 
 
 def resident_bytes(pid):
-    """What a process has in memory now; 0 if it has ended."""
+    """The resident bytes of a process; 0 if it has ended."""
     try:
         lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

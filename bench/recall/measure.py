@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Needle recall and distance from the full cache of every method on a small model that really needs its cache.
+"""Needle recall and distance from the full cache of every method, on a small model whose answers depend on its cache.
 
-Documents of book text hide four codes; the question at the end asks for one. `winnow compare` answers it with the full
-cache and with each method at the same number of entries, in one process. Written as Markdown and JSON to --out.
+Documents of book text hide four codes; the question at the end asks for one of them. `winnow compare` answers it with the
+full cache and with each method at the same number of entries, in one process. Writes Markdown and JSON to --out.
 
     bench/recall/measure.py --model recall-probe-f16.gguf --text heldout.txt --out docs/benchmarks
 """
@@ -23,13 +23,13 @@ NOUNS = """lantern house door horse table letter window garden river bridge cast
 box ring sword gun bell clock hat coat glass bottle lamp candle mountain forest field island harbour village city street
 room kitchen soldier captain officer doctor prince princess king queen lady merchant servant sailor whale dog cat bird
 fish tree flower stone""".split()
-# Methods that decide while the document is read need no window; the others see the question.
+# Methods that decide while the document is read have no window; the other methods see the question.
 METHODS = """local streaming lm-infinite h2o tova scissorhands roco cam snapkv pyramidkv cake adakv hbw treekv
 treekv:prefill=step d2o ems ems:positions=baked keydiff knorm refreekv twilight pyramidinfer""".split()
 
 
 def document(rng, sentences, n_characters, depth):
-    """(text, question, answer): four needles, the one asked for at `depth` of the text."""
+    """(text, question, answer) with four needles; the question asks for the one at `depth` of the text."""
     pairs = rng.sample([(a, n) for a in ADJECTIVES for n in NOUNS], 4)
     codes = [f"{rng.randrange(100000):05d}" for _ in pairs]
     start = rng.randrange(len(sentences) - 400)
@@ -60,7 +60,7 @@ def count_tokens(binary, model, text):
 
 
 def document_of(arguments, sentences, number, depth):
-    """A document of arguments.tokens tokens, about: books differ in how many characters a token has."""
+    """A document of about arguments.tokens tokens: the number of characters per token differs between books."""
     n_characters = arguments.tokens * 3.5
     for _ in range(2):
         rng = random.Random(arguments.seed * 1000 + number)
@@ -140,7 +140,7 @@ def main():
             "at its end. Recall: exact match of the code. KLD: mean over the full cache's answer. bytes: the cache after "
             "the answer, the method's state included, as a share of the full cache's. Made by `bench/recall/measure.py`.\n\n"
             + table, encoding="utf-8")
-        lines = [f" {json.dumps(method)}: {json.dumps(cells)}" for method, cells in results.items()]  # a method a line
+        lines = [f" {json.dumps(method)}: {json.dumps(cells)}" for method, cells in results.items()]  # one method per line
         (out / "recall.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

@@ -1,16 +1,16 @@
-"""Holds conversations of one server, as many as it admits at once."""
+"""Opens as many conversations as one server admits at once."""
 
 import json
 import select
 import socket
 import time
 
-AHEAD = 4  # requests that wait
-LOOKS = 5  # a second apart, that must find the same
+AHEAD = 4  # waiting requests
+LOOKS = 5  # consecutive checks, a second apart, with the same result
 
 
 class Conversation:
-    """A stream whose tokens are read and dropped."""
+    """A streamed response whose tokens are read and discarded."""
 
     def __init__(self, port, body):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -29,8 +29,8 @@ class Conversation:
 
 
 def hold(server, body, seconds=3600):
-    """`body(i)`: of the i-th request, which must generate until all are held. How many generate once the next has to wait
-    though none is read, and the resident memory in MiB then."""
+    """Opens conversations until further requests only wait, and returns how many generate then, and the resident memory in
+    MiB. `body(i)`: the body of the i-th request, which must generate longer than the whole measurement."""
     began, held, n_same, look = time.monotonic(), [], 0, 0.0
     try:
         while n_same < LOOKS:
@@ -43,7 +43,7 @@ def hold(server, body, seconds=3600):
                 continue
             look = time.monotonic() + 1
             running, waiting = (server.metric("winnow_requests_" + name) for name in ("running", "waiting"))
-            # All that wait do: none is being read.
+            # AHEAD requests wait, so no prompt is being read.
             n_same = n_same + 1 if running == generating > 0 and waiting == AHEAD else 0
             if look - began > seconds:
                 raise SystemExit(f"{generating} conversations after {seconds} s, and not all")

@@ -1,4 +1,4 @@
-"""Starts servers, waits until they are ready, and plays loads against them."""
+"""Starts servers, waits until they are ready, and runs loads against them."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def free_port():
 
 
 class Server:
-    """A server process on a port of its own; its output goes to a log."""
+    """A server process on its own port; its output goes to a log."""
 
     def __init__(self, command, log, ready_s=300):
         self.port = free_port()
@@ -80,17 +80,17 @@ class Server:
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
     def metric(self, name):
-        """The sum of a metric's values; None where there is none of this name."""
+        """The sum of a metric's values; None if there is no metric of this name."""
         found = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics")[1], re.MULTILINE)
         return sum(map(float, found)) if found else None
 
 
 class Client:
-    """winnow_server_load"""
+    """Runs winnow_server_load."""
 
     def __init__(self, binary, **flags):
         self.binary = binary
-        self.flags = flags  # of every load
+        self.flags = flags  # common to all loads
 
     def play(self, server, fields=None, **flags):
         command = [str(self.binary), "--port", str(server.port)]

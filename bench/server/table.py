@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""table.py --winnow BINARY --load BINARY --llama-server BINARY -m MODEL: what users of one server see under load, winnow
-beside llama-server: same file, same threads, same client, by turns. Every row has its goal. --rows 1,4 measures some;
---scale 0.1 makes everything smaller (to try the program itself: its ratios mean nothing)."""
+"""table.py --winnow BINARY --load BINARY --llama-server BINARY -m MODEL: one server under load as its users see it, winnow
+compared with llama-server: same file, same threads, same client, alternately. Every row has a goal. --rows 1,4 measures some
+rows; --scale 0.1 makes everything smaller (to test this program: the ratios are then meaningless)."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from conversations import hold
 from servers import Client, Server
 
 HERE = Path(__file__).resolve().parent
-OTHER_MIB = 32  # resident beside what --memory-limit counts: requests, answers, the allocator; as in tests/server/soak.py
+OTHER_MIB = 32  # resident memory that --memory-limit does not count: requests, responses, the allocator; as in tests/server/soak.py
 
 
 class Measure:
@@ -31,7 +31,7 @@ class Measure:
         return max(least, int(n * self.args.scale))
 
     def document(self, n, number=0):
-        """Some tokens, others for each number."""
+        """n tokens, which differ for each number."""
         return [100 + (i + number) * (7919 + number) % (self.args.vocabulary - 100) for i in range(n)]
 
     def winnow(self, context, *flags):
@@ -40,16 +40,16 @@ class Measure:
                       a.out / "winnow.log")  # fmt: skip
 
     def llama(self, context, slots, *flags):
-        """`context` is of one slot."""
+        """`context` is the context of one slot."""
         a = self.args
-        # It cuts a context at the trained one.
+        # llama-server limits the context to the trained one.
         trained = max(context, self.model["hyperparameters"]["trained_context"])
         command = [a.llama_server, "-m", a.model, "-t", a.threads, "-tb", a.threads, "-c", context * slots, "-np", slots, "-fa", "on",
                    "-cb", "--override-kv", f"{self.model['architecture']}.context_length=int:{trained}", *flags]  # fmt: skip
         return Server(command, a.out / "llama-server.log")
 
     def by_turns(self, winnow, llama):
-        """Medians of what both give, measured one after the other, several times."""
+        """Medians of the results of both servers, measured alternately, several times."""
         ours, theirs = [], []
         for _ in range(self.args.rounds):
             for name, play, runs in (("winnow", winnow, ours), ("llama-server", llama, theirs)):
@@ -63,7 +63,7 @@ class Measure:
         print(self.line(self.rows[-1]), flush=True)
 
     def ratio(self, what, unit, ours, theirs, goal, at_least=True):
-        """A goal for ours over theirs."""
+        """Adds a row whose goal is a ratio of winnow's figure to llama-server's."""
         found = ours / theirs if theirs else float("inf")
         sign = ">=" if at_least else "<="
         reached = found >= goal if at_least else found <= goal
@@ -91,7 +91,7 @@ class Measure:
     def long_decode(self):
         clients, prompt, kept, generate = self.size(32, 2), self.size(8192, 64), self.size(1024, 16), self.size(256, 16)
         context = prompt + generate + 64
-        # Prompts are read first: otherwise those who were read first are done before the last ones are.
+        # All prompts are read first: otherwise the first clients would finish before the last prompts are read.
         load = {"clients": clients, "requests": clients, "prompt": prompt, "generate": generate, "read_first": 1}
         budget = {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept, "reuse_across_questions": True}
         with self.winnow(context, "-np", clients) as ours, self.llama(context, clients) as theirs:
@@ -101,7 +101,7 @@ class Measure:
         self.ratio(what + f": end to end, read and {generate} new", "tokens/s", a["tokens_per_s"], b["tokens_per_s"], 1.8)
 
     def capacity(self):
-        """Conversations that run at once within a memory beside the model: each has read its prompt and generates."""
+        """Conversations that run at once within a memory limit, the model not counted: each has read its prompt and generates."""
         prompt, kept, generate = self.size(self.args.held_prompt, 64), self.size(1024, 16), self.size(256, 16)
         limit = self.size(1 << 30)
         context = prompt + generate + 64
@@ -111,7 +111,7 @@ class Measure:
             return {"prompt": self.document(prompt, number), "n_predict": 100000, "ignore_eos": True, "stream": True,
                     "cache_prompt": False, "kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept}  # fmt: skip
 
-        # Those that are held generate all the while. Gaps are long, so that the others are read meanwhile.
+        # Admitted conversations generate all the time. Gaps are long, so that the other prompts are read meanwhile.
         flags = (2 * prompt + 64, "-np", 512, "--max-token-gap", 2000)
         with self.winnow(*flags) as ours:
             beside = int(ours.metric("winnow_fixed_bytes") or 0)
@@ -128,7 +128,7 @@ class Measure:
                  f"<= {OTHER_MIB + (limit >> 20)} MiB", together - alone <= OTHER_MIB + (limit >> 20))  # fmt: skip
         for kind, goal in (("f16", 6), ("q8_0", 3)):
             with self.llama(context, 1, "-ctk", kind, "-ctv", kind) as one, self.llama(context, slots, "-ctk", kind, "-ctv", kind) as many:
-                # What is not written is not resident: the cache is cleared, that is written, at the start.
+                # Memory becomes resident when it is written: llama-server clears its cache, and so writes it, at the start.
                 bytes_each = (many.rss_mib() - one.rss_mib()) * 2**20 / (slots - 1)
             self.ratio(f"conversations of {prompt} tokens within {limit >> 20} MiB, llama-server with {kind}", "conversations", ours_n,
                        limit // bytes_each, goal)  # fmt: skip
@@ -155,12 +155,12 @@ class Measure:
                  0 < longest <= 250)  # fmt: skip
 
     def gap_of_methods(self):
-        """The same while a method compresses the prompt: what it decides is not interrupted within a layer."""
+        """The same while a method compresses the prompt: a decision is not interrupted within a layer."""
         clients, prompt, kept = 4, self.size(self.args.gap_prompt, 200), self.size(1024, 16)
         load = {"clients": clients + 1, "requests": clients, "prompt": 32, "generate": self.size(4000, 300), "long_prompt": prompt}
         for method in self.args.gap_methods.split(","):
             fields = {"kv_method": method, "kv_size": kept, "cache_prompt": False}
-            # A replay stands behind the prompt in the context.
+            # A replay takes positions after the prompt in the context.
             with self.winnow(2 * prompt + 4512, "-np", clients + 1) as ours:
                 runs = [self.client.play(ours, fields, **load) for _ in range(self.args.rounds)]
             print(method, json.dumps(runs), file=sys.stderr, flush=True)
@@ -174,7 +174,7 @@ class Measure:
         command = [a.winnow, "bench", "-m", a.model, "-t", a.threads, "-p", 0, "-n", generate, "-o", "json"]
         load = {"clients": 1, "requests": 3, "prompt": 16, "generate": generate}
         with self.winnow(generate + 128) as ours, self.llama(generate + 128, 1) as theirs:
-            # Between tokens: the prompt is not counted.
+            # Rates are between tokens: the prompt is not counted.
             served, other = self.by_turns(lambda: self.client.play(ours, **load), lambda: self.client.play(theirs, **load))
         text = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
         bench = statistics.median(row["avg_ts"] for row in json.loads(text))

@@ -3,9 +3,9 @@
 
     build/train/venv/bin/python bench/study/make_data.py --out build/study
 
-Makes OUT/tasks/LENGTH/TASK.jsonl with the first question of every document, OUT/hidden/LENGTH/TASK.jsonl with some questions of each of
-the same documents, OUT/held.txt, the chapters nothing was trained on, and OUT/stream.txt, their beginning. Drawn from seeds: the same
-files every time. Needs what tools/train_model/prepare.py makes.
+Writes OUT/tasks/LENGTH/TASK.jsonl with the first question of every document, OUT/hidden/LENGTH/TASK.jsonl with several questions about
+each of the same documents, OUT/held.txt, the chapters that no model was trained on, and OUT/stream.txt, their beginning. Drawn from seeds:
+the same files every time. Needs the output of tools/train_model/prepare.py.
 """
 import argparse
 import json
@@ -23,17 +23,17 @@ import tokenizer  # noqa: E402
 
 TASKS = ["needle", "key_value", "multi_value", "two_hop_named", "few_shot"]
 MARK = "\n\nQuestion: "
-N_HIDDEN = 3  # questions of a document that is read before them
+N_HIDDEN = 3  # questions about a document that is read before them
 
 
 def asked(piece, task, n):
-    """The answers of a document's first n questions; of few_shot's the one that has most before it."""
+    """The answers of a document's first n questions; for few_shot only the last one, which has the most examples before it."""
     return piece.answers[-1:] if task == "few_shot" else piece.answers[:n]
 
 
 def pieces(sampler, task, length, count, seed="study", shortest=0):
-    """(document with questions and answers, depth in hundredths) of `count` documents of at most `length` ids, `shortest` of them or more before
-    the first answer."""
+    """(document with questions and answers, depth as a fraction or None) of `count` documents of at most `length` ids, with at least `shortest`
+    ids before the first answer."""
     found = n = 0
     while found < count:
         place = (seed, task, length, n)
@@ -52,15 +52,15 @@ def pieces(sampler, task, length, count, seed="study", shortest=0):
 
 
 def rows(tok, task, found, n_questions):
-    """A line for each of a document's first questions."""
+    """One line for each of a document's first n_questions questions."""
     for index, (piece, depth) in enumerate(found):
         answers = asked(piece, task, n_questions)
-        text = tok.decode(piece.ids[1:answers[0].start])  # an engine adds the first id
+        text = tok.decode(piece.ids[1:answers[0].start])  # the engine adds the first id
         document = text.partition(MARK)[0]
         for answer in answers:
             said = tok.decode(piece.ids[answer.start:answer.end]).strip()
             line = {"index": index, "input": document, "outputs": said.split(", ") if task == "multi_value" else [said]}
-            if task != "few_shot":  # whose examples are questions too
+            if task != "few_shot":  # its examples are questions too
                 line["question"] = MARK + tok.decode(piece.ids[1:answer.start]).rpartition(MARK)[2]
             if depth is not None and answer is answers[0]:
                 line["depth"] = round(depth, 2)

@@ -4,9 +4,9 @@ equal entries.
 
     python3 bench/study/orderings.py --samples docs/study/samples.json --out docs/study/orderings.md
 
-Reads the scores of every sample that run.py wrote. A difference is the mean over pairs with its 95 % confidence interval (Student's t); "yes" is
-significantly in favour, "no" significantly against, by a randomization test of the paired differences, at 5 % over all cells of a table (Holm);
-"open" is what lies between.
+Reads the scores of every sample that run.py wrote. A difference is the mean over pairs with its 95 % confidence interval (Student's t). "yes" means
+significantly in favour and "no" significantly against, by a randomization test of the paired differences at 5 % over all cells of a table (Holm);
+"open" means neither.
 """
 import argparse
 import json
@@ -16,8 +16,8 @@ import random
 import statistics
 
 SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]
-N_FLIPS = 20000  # of the signs of the differences
-# (claim, method, the one it is said to be better than)
+N_FLIPS = 20000  # random sign flips of the differences
+# (claim, method, the method it is claimed to be better than)
 ANSWERS = [("D2O over H2O", "d2o", "h2o"),
            ("HBW over SnapKV", "hbw", "snapkv"), ("HBW without pooling over SnapKV", "hbw:pool=none", "snapkv"), ("EMS over SnapKV", "ems", "snapkv"),
            ("EMS over H2O", "ems", "h2o"), ("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2O", "treekv", "h2o"),
@@ -26,7 +26,7 @@ ANSWERS = [("D2O over H2O", "d2o", "h2o"),
            ("sparing the sinks in D2O", "d2o:into_sinks=false", "d2o"),
            ("D2O, sinks spared, over H2O", "d2o:into_sinks=false", "h2o"),
            ("PyramidKV over SnapKV", "pyramidkv", "snapkv"), ("Ada-KV over SnapKV", "adakv", "snapkv"), ("CAKE over SnapKV", "cake", "snapkv")]  # fmt: skip
-# Compress the prompt only: in the second half of a window their cache grows, that of others does not.
+# These compress only the prompt: in the second half of a window their cache grows, unlike that of the other methods.
 GROWS = {"snapkv", "pyramidkv", "pyramidinfer", "cake", "adakv", "twilight", "hbw", "hbw:pool=none", "refreekv"}
 STREAMS = [("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2O", "treekv", "h2o:sinks=4,recent=0.5,positions=reassigned"),
            ("TreeKV over TOVA", "treekv", "tova:sinks=4,recent=0.5,positions=reassigned"), ("TreeKV over the local window", "treekv", "local"),
@@ -34,13 +34,13 @@ STREAMS = [("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2
 
 
 def paired(a, b, better=1):
-    """better * (a - b) of every key both have."""
+    """better * (a - b) for every key that both have."""
     return [better * (a[k] - b[k]) for k in a if k in b]
 
 
 def chance(differences):
-    """Two-sided p of the mean if every difference had the other sign as likely: all signs of up to 14 pairs, of more a sample, or Hoeffding's bound
-    where that is less: a sample alone could not pass Holm's correction over a thousand comparisons."""
+    """Two-sided p-value of the mean if both signs of every difference were equally likely. Up to 14 pairs: over all signs. More pairs: over a random
+    sample of signs, or Hoeffding's bound if that is smaller, because a sample alone could not pass Holm's correction over a thousand comparisons."""
     wanted, n = abs(sum(differences)) - 1e-12, len(differences)
     if n <= 14:
         sums = [sum(d if bits >> i & 1 else -d for i, d in enumerate(differences)) for bits in range(1 << n)]
@@ -53,7 +53,7 @@ def chance(differences):
 
 
 def holm(p_values):
-    """Whether each is significant at 5 % among all."""
+    """Whether each p-value is significant at 5 % over all of them."""
     found, order = [False] * len(p_values), sorted(range(len(p_values)), key=lambda i: p_values[i])
     for rank, i in enumerate(order):
         if p_values[i] > 0.05 / (len(order) - rank):
@@ -63,7 +63,7 @@ def holm(p_values):
 
 
 def half_width(differences):
-    """Of the 95 % interval of the mean: Student's t, by its expansion in 1/degrees of freedom."""
+    """Half the width of the 95 % confidence interval of the mean, from an expansion of Student's t in 1/degrees of freedom."""
     n, z = len(differences), statistics.NormalDist().inv_cdf(0.975)
     f = n - 1
     t = z + (z**3 + z) / (4 * f) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * f**2)
@@ -71,7 +71,7 @@ def half_width(differences):
 
 
 def verdicts(cells, form):
-    """Texts of rows of cells, each the differences of its pairs; fewer than 5 pairs say nothing."""
+    """The texts of table cells, given the paired differences of each cell; a cell with fewer than 5 pairs stays empty."""
     told = [(row, column) for row, line in enumerate(cells) for column, found in enumerate(line) if len(found) >= 5]
     significant = dict(zip(told, holm([chance(cells[row][column]) for row, column in told])))
     texts = [[""] * len(line) for line in cells]
@@ -84,7 +84,7 @@ def verdicts(cells, form):
 
 
 def scores(part, score, tasks=None):
-    """{(method, budget): {sample: score}} of the f16 cache."""
+    """{(method, budget): {sample: score}} for f16 caches."""
     out = {}
     for sample in part["samples"]:
         if tasks and sample["task"] not in tasks:
@@ -121,7 +121,7 @@ def by_share(claims, measured, better, form):
 
 
 def adaptive(part):
-    """Entries that refreekv keeps, as a share of the prompt, and right answers, by task."""
+    """The share of the prompt's entries that refreekv keeps, and its right answers, by task."""
     rows = []
     by_task = {}
     ways = [tuple(way) for way in part["ways"]]

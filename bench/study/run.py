@@ -5,10 +5,10 @@ stream.
     build/train/venv/bin/python bench/study/make_data.py --out build/study     # the documents
     python3 bench/study/run.py --data build/study --out docs/study             # ten hours or more on two cores
 
-Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-PART.jsonl). --out gets
+Every part is one `winnow eval` command; an interrupted run resumes where it stopped (--data/results-PART.jsonl). Writes to --out
 tables.md, data.json (every figure of the tables), samples.json (the score of every sample, which orderings.py reads), and one page per part.
-Parts that are not run are taken from --data as they were left there; what is not there either stays in --out as it was. With --methods only these
-are run, beside the full cache, and their figures take the place of theirs in --out; pages are then written to --data.
+Parts that are not run are taken from --data; if they are not there either, --out keeps its version of them. With --methods only these methods
+and the full cache are run, and their figures replace their old ones in --out; pages are then written to --data.
 """
 import argparse
 import collections
@@ -24,17 +24,17 @@ METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam sn
            "treekv treekv:prefill=step refreekv d2o d2o:into_sinks=false hbw hbw:pool=none ems winnow keydiff keydiff:sinks=4,recent=64 knorm knorm:sinks=4,recent=64").split()
 TASKS = ("needle", "key_value", "multi_value", "two_hop_named", "few_shot")  # the last has no hidden questions
 SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]
-# Of each family one, with caches of every type: what a byte is best spent on.
+# One method of each family, with caches of every type, to find the best use of bytes.
 AT_BYTES = "streaming snapkv treekv hbw d2o ems winnow keydiff".split()
 AT_EQUAL_BYTES = "At equal bytes"
-TOLERANCE = 1.005  # as `winnow eval`'s
-OWN_SIZE = ["refreekv"]  # where nobody gives it one
-# Positions of the text would end at the model's context.
+TOLERANCE = 1.005  # the same as in `winnow eval`
+OWN_SIZE = ["refreekv"]  # if no budget is given
+# With original positions the stream would end at the model's context.
 STREAMED = "local streaming h2o:sinks=4,recent=0.5,positions=reassigned tova:sinks=4,recent=0.5,positions=reassigned treekv treekv:select_left=true".split()
 
 
 def parts(args):
-    """name -> arguments of `winnow eval`; without the parts that none of the methods takes part in."""
+    """name -> arguments of `winnow eval`, without the parts in which none of the methods takes part."""
     data = args.data
 
     def chosen(methods):
@@ -70,7 +70,7 @@ def run_part(args, name, arguments):
 
 
 def way(row):
-    """What a row or result is of: method, budget, types of the cache."""
+    """The variant that a row or result belongs to: method, budget, types of the cache."""
     return row["method"], row["budget"], row["cache_types"]
 
 
@@ -84,14 +84,14 @@ def share_of(budget):
 
 
 def is_over(result):
-    """Whether it takes more bytes than its share: the least that a method can keep is more, where a prompt is short."""
+    """Whether it takes more bytes than its share: on a short prompt a method's minimum can be larger than the share."""
     share = share_of(result["budget"])
     return share != result["budget"] and result["cache_bytes_with_lists"] > TOLERANCE * float(share) * result["cache_bytes_full_f16"]
 
 
 def cells(found, score):
-    """{way: {task: mean score}} with "bytes" (with lists, share of the full f16 cache's). A way that takes more than its share for some samples of a
-    task has no mean there."""
+    """{way: {task: mean score}} with "bytes" (with lists, as a share of the full f16 cache's). A way that takes more than its share for some samples of
+    a task has no mean for that task."""
     n_samples = collections.Counter(sample.get("task", "text") for sample in found["samples"])
     gathered = {}
     for sample in found["samples"]:
@@ -105,7 +105,7 @@ def cells(found, score):
 
 
 def with_new_figures(old, new):
-    """Rows and groups of a part with those of new methods in place of their old ones; "again" says which build made them."""
+    """Rows and groups of a part, with the old ones of re-run methods replaced; "again" records the build that made the new ones."""
     methods = {row["method"] for row in new["rows"]} - {"full"}
     groups = {group["group"]: group for group in new["groups"]}
     again = old.get("again", {}) | {method: {"winnow": new["winnow"], "machine": new["machine"]} for method in sorted(methods)}
@@ -118,7 +118,7 @@ def rounded(value, digits=6):
 
 
 def samples(found):
-    """{score: ..., "kept": ...} of every sample, one number for each of "ways"; of streams the points of their curves."""
+    """{score: ..., "kept": ...} of every sample, one number for each of "ways"; for streams also the points of their curves."""
     ways = list(dict.fromkeys(way(r) for s in found["samples"] for r in s["results"]))
     lines = []
     for sample in found["samples"]:
@@ -136,7 +136,7 @@ def samples(found):
 
 
 def with_new_ways(old, new):
-    """Samples of old and new ways: new ones take the places of old ones of the same methods. Both are of the same documents."""
+    """Samples of old and new ways: new ways replace old ones of the same methods. Both must be of the same documents."""
     kept = [i for i, (method, *_) in enumerate(old["ways"]) if method == "full" or method not in {w[0] for w in new["ways"]}]
     added = [i for i, (method, *_) in enumerate(new["ways"]) if method != "full"]
     new_samples = {s["sample"]: s for s in new["samples"]}
@@ -151,7 +151,7 @@ def with_new_ways(old, new):
 
 
 def write_samples(path, found, add):
-    """JSON with a sample a line; parts that were not found stay. `add`: so do the ways that were not."""
+    """Writes JSON with one sample per line; parts that are not in `found` stay. `add`: ways that are not in `found` stay too."""
     gathered = json.loads(path.read_text()) if path.exists() else {}
     for name, part in found.items():
         gathered[name] = with_new_ways(gathered[name], samples(part)) if add and name in gathered else samples(part)
@@ -163,7 +163,7 @@ def write_samples(path, found, add):
 
 
 def with_new_rows(old, new, n_keys):
-    """Lines of a table: a new row takes the place of the old one of the same first cells, or comes last."""
+    """Lines of a table: a new row replaces the old row with the same first n_keys cells, or comes last."""
     rows = {tuple(line.split("|")[1:1 + n_keys]): line for line in old.strip().splitlines()[4:]}
     rows.update({tuple(line.split("|")[1:1 + n_keys]): line for line in new.strip().splitlines()[4:] if "`full`" not in line})
     lines = list(rows.values())
@@ -173,7 +173,7 @@ def with_new_rows(old, new, n_keys):
 
 
 def write_tables(path, text, add):
-    """Tables under their titles, in the places they had; new ones last. `add`: rows that are not new stay."""
+    """Writes the tables under their titles, in their previous order, new ones last. `add`: old rows that are not replaced stay."""
     old = path.read_text().split("### ")[1:] if path.exists() else []
     tables = {}
     for one in old + [new.removeprefix("### ") for new in text]:

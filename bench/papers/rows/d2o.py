@@ -15,8 +15,8 @@ and codes hidden in the text. `total=true` makes all layers together hold the bu
 D2O = "d2o:total=true,gate_scale=length"
 SWEEP = f"{KLD} --kv-ratio 0.2"
 BYTES = f"{KLD} --equal-bytes 0.2"
-PUBLISHED = {"256+1024": 2.30, "512+2048": 2.41, "1024+4096": 2.75, "2048+8192": 3.00}  # Table 3: times the full model's tokens a second
-SMALL = 1  # per cent of a run that reading the prompt takes at most (Table 8)
+PUBLISHED = {"256+1024": 2.30, "512+2048": 2.41, "1024+4096": 2.75, "2048+8192": 3.00}  # Table 3: tokens per second, as a multiple of the full model's
+SMALL = 1  # largest share of a run that reading the prompt takes, in per cent (Table 8)
 
 
 def sweep(name, source, claim, number, variants, reverse=False, best=D2O, protocol=KLD, note="", over=()):
@@ -27,8 +27,8 @@ def sweep(name, source, claim, number, variants, reverse=False, best=D2O, protoc
 
 
 def measure_prefill(outputs):
-    """{group: [seconds of reading and compressing a prompt and its share of the run, what compressing adds to reading it as a share
-    of the run, each with its error in per cent, runs]}."""
+    """{group: [share of the run for reading and compressing a prompt, its error, share that compression adds, its error, runs]}, shares in
+    per cent."""
     numbers = {}
     for group, way, seconds, full in prefill_times(outputs[0]):
         runs = scores(outputs[0], "total_s", group)[way].values()
@@ -51,7 +51,7 @@ def prefill_verdict(found):
 
 
 def deeper_is_sparser(variances):
-    """The paper's shallow layers are dense (small variance), its deep ones sparse: the last half against the first."""
+    """In the paper shallow layers are dense (small variance) and deep ones sparse: compares the last half with the first."""
     values = list(variances.values())
     half = len(values) // 2
     return yes_or_no(sum(values[-half:]) > sum(values[:half]))

@@ -20,15 +20,15 @@ SWEEP = f"{NEEDLE} --kv-ratio 0.125"
 PLAIN = f"{KLD} --kv-ratio 0.125"
 FOR_NEEDLES = "ems:window=16,tau=0.55"  # the paper's settings of its needle test
 RIVALS = "snapkv:window=16,h2o,streaming,cam"
-PUBLISHED = {"128+2048": 3.94, "2048+2048": 3.85}  # Table 3, of 128+4096 and 4096+4096 tokens: times the full cache's tokens a second
-EVEN = 0.1  # shares this near to a half count as even
-SOME = 0.1  # a share of entries that counts as sparse or redundant
+PUBLISHED = {"128+2048": 3.94, "2048+2048": 3.85}  # Table 3, 128+4096 and 4096+4096 tokens: tokens per second, as a multiple of the full cache's
+EVEN = 0.1  # shares this close to a half count as even
+SOME = 0.1  # share of entries from which a head counts as sparse or redundant
 SPREAD = 0.2  # standard deviation over heads, as a share of the mean, from which on heads differ
-HEAD = 32  # dimensions of a head of the model inside
+HEAD = 32  # dimensions of a head of the bundled model
 
 
 def both(name, source, claim, number, variants, note="", protocols=(SWEEP, PLAIN), answers=None, distance=None, **how):
-    """Answers and predictions of variants, against the defaults."""
+    """Answers and predictions of variants, compared with the defaults."""
     methods = ",".join(["ems"] + [f"ems:{variant}" for variant in variants])
     read = answers_and_distance("ems", answers, distance, **how)
     return Row(name, source, claim, number, [f"{protocol} --kv-method {methods}" for protocol in protocols],
@@ -36,7 +36,7 @@ def both(name, source, claim, number, variants, note="", protocols=(SWEEP, PLAIN
 
 
 def over_heads(output):
-    """{what: [mean over heads, its error, heads, least, most]}."""
+    """{quantity: [mean over heads, its error, heads, minimum, maximum]}."""
     heads = output["probes"][0]["heads"]
     return {name: [*mean_and_error(head[name] for head in heads), len(heads), min(h[name] for h in heads), max(h[name] for h in heads)]
             for name in ("sparsity", "redundancy")}  # fmt: skip
@@ -69,7 +69,7 @@ def more_global_where_more_is_kept(numbers):
 
 
 def retrieves(best, share):
-    """Whether `best` finds more or less than such a share of what the full cache finds, by two standard errors."""
+    """Whether `best` finds more or less than the given share of the full cache's answers, by two standard errors."""
     read = compare("exact", best=best, scale=100, form=".1f")
     name = f"{best} against {100 * share:.0f} % of full"
 
@@ -89,7 +89,7 @@ def retrieves(best, share):
 
 
 def grows_and_wins(best):
-    """Better with every larger budget; better than the others at each."""
+    """`best` gets better with every larger budget, and is better than the others at each."""
 
     def verdict(found):
         own = [numbers for name, numbers in found["numbers"].items() if name.startswith(f"{best} ")]
@@ -102,8 +102,8 @@ def grows_and_wins(best):
 
 
 def measure_metadata(output):
-    """State of EMS: what it takes more than a method of as many rows without state, as a share of the full cache's keys; and the same
-    by the paper's formula."""
+    """The state of EMS: its bytes beyond those of a method with as many rows and no state, as a share of the full cache's keys; and the same by
+    the paper's formula."""
     shares, wanted, states = [], [], []
     for sample in output["samples"]:
         one = {result["method"]: result for result in sample["results"]}
@@ -124,7 +124,7 @@ def metadata_verdict(numbers):
 
 
 def early(counts):
-    """The share of what is kept that lies in the first half."""
+    """The share of kept entries that are in the first half of the text."""
     return sum(counts[:4]) / sum(counts)
 
 

@@ -11,7 +11,7 @@ hidden in books: the per cent of answers found with an eighth of the cache, and 
 Votes are pooled as SnapKV pools them unless a row says otherwise.
 """
 SWEEP = f"{NEEDLE} --kv-ratio 0.125"
-# Table 4: tokens a second, times the full cache's, by context and entries.
+# Table 4: tokens per second, as a multiple of the full cache's, by context and entries.
 PUBLISHED = {"16384+128 size 1024": 2.28, "16384+128 size 2048": 2.17, "16384+128 size 4096": 1.73,
              "32512+128 size 1024": 3.92, "32512+128 size 2048": 3.60, "32512+128 size 4096": 2.98}  # fmt: skip
 
@@ -28,14 +28,14 @@ def two_by_two(best, blocks, rounds, neither):
 
 
 def as_full_and_above(best, other):
-    """As many answers as the full cache, or more; and more than another method."""
+    """At least as many right answers as the full cache, and more than another method."""
     return lambda found: of_parts({
         "as the full cache": yes_or_no(all(mean >= -2 * error for mean, error in apart(found, best, "full"))),
         f"above {other}": of_signs([sign(*d) for d in apart(found, best, other)])})  # fmt: skip
 
 
 def measure_prefill(outputs):
-    """By how many per cent reading a prompt takes longer than without compression; of `full` the seconds."""
+    """The per cent by which reading a prompt takes longer than without compression; for `full` the seconds."""
     numbers, sizes = {}, {}
     for group, way, seconds, full in prefill_times(outputs[0]):
         n_runs = len(scores(outputs[0], "prefill_s", group)[way])
@@ -59,7 +59,7 @@ added_to_prefill = Reader(measure_prefill, prefill_text, lambda found: MEASURED)
 
 
 def entropies(output):
-    """Of the kept places, by the number of groups (1, 2, 4, ...); then the methods'."""
+    """The entropy of the kept positions, by the number of groups (1, 2, 4, ...); then that of the other methods."""
     probe = output["probes"][0]
     by_groups = {f"{2**i} groups": entropy for i, entropy in enumerate(probe["hbw_entropy_by_groups"])}
     return {**by_groups, **{m["method"]: m["entropy"] for m in probe["methods"]}}

@@ -13,9 +13,9 @@ on codes hidden in books: is the answer that of the full cache, and how much was
 rows that compare variants also read plain text: the distance from the full cache's predictions (KLD) and what the text's own
 tokens lose (both nats a token).
 """
-LONG_KLD = KLD.replace("--lengths 1024", "--lengths 2048")  # half of a window is the prompt: as long as those of NEEDLE
+LONG_KLD = KLD.replace("--lengths 1024", "--lengths 2048")  # half of a window is the prompt: the same length as the prompts of NEEDLE
 FEW_LONG_KLD = LONG_KLD.replace("--samples 8", "--samples 4")
-ALIKE = 0.1  # shares kept that are as near as this count as alike
+ALIKE = 0.1  # kept shares this close count as equal
 FIXED = "streaming,h2o,snapkv,pyramidkv,cake --kv-ratio 0.9,0.5,0.2"
 
 
@@ -29,7 +29,7 @@ def lossless(method):
 
 
 def beats(best, *others):
-    """Nearer to the full cache with as little kept, or as near with less; where one is nearer and keeps more, neither."""
+    """Closer to the full cache with no more kept, or as close with less; if one is closer but keeps more, neither beats the other."""
 
     def verdict(found):
         words = {}
@@ -49,7 +49,7 @@ def beats(best, *others):
 
 
 def better_than(best, *others):
-    """Nearer to the full cache, whatever is kept."""
+    """Closer to the full cache, whatever share is kept."""
     return lambda found: of_signs([sign(*found["differences"][f"{best} against {other}"][:2]) for other in others])
 
 
@@ -80,7 +80,7 @@ def grows_as_threshold_falls(found):
 
 
 def sweep(name, source, claim, number, methods, verdict, best=None, note=""):
-    """Answers and plain text."""
+    """A row on answers and on plain text."""
     read = several({"exact": ("answers", kept("exact", verdict, best)), "kld": ("plain text", kept("kld", verdict, best, "nll"))})
     few = claim == OURS
     return Row(name, source, claim, number, [f"{protocol} --kv-method {','.join(methods)}" for protocol in
@@ -89,7 +89,7 @@ def sweep(name, source, claim, number, methods, verdict, best=None, note=""):
 
 
 def measure_shares(outputs):
-    """What is kept of each task's prompts, and what that costs: {task: [mean share, error, least, most, prompts, loss, error]}."""
+    """The kept share of each task's prompts, and its cost: {task: [mean share, error, minimum, maximum, prompts, loss, error]}."""
     numbers, sizes = {}, {}
     for name, score, output in zip(("needle", "plain text"), ("exact", "kld"), outputs):
         way = ("refreekv", "")
@@ -112,7 +112,7 @@ def shares_text(found):
 
 
 def measure_latency(outputs):
-    """Seconds of reading and generating: {grid cell: {method: [mean, error, runs]}}."""
+    """Seconds for reading and generating: {grid cell: {method: [mean, error, runs]}}."""
     numbers = {}
     for output in outputs:
         for group in groups(output):
@@ -127,7 +127,7 @@ def latency_text(found):
 
 
 def fastest(found):
-    """By two standard errors, against each baseline in each cell."""
+    """Faster than each baseline in each cell, by two standard errors."""
     signs = []
     for cell in found["numbers"].values():
         own, own_error, _ = cell["refreekv"]

@@ -40,7 +40,7 @@ def tova_is_better(found):
 
 
 def left_is_close(found):
-    """The tree with and without scores is alike, and H2O is worse than both (Figure 5)."""
+    """The tree with and without scores is equally good, and H2O is worse than both (Figure 5)."""
     alike = {**found, "numbers": {name: value for name, value in found["numbers"].items() if name.partition(" ")[0] in ("full", STEP, LEFT)}}
     h2o = [sign(*d) for own in (STEP, LEFT) for d in apart(found, own, H2O, lower=True)]
     return of_parts({"close": is_close(STEP, lower=True)(alike), "H2O worse": of_signs(h2o)})
