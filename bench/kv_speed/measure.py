@@ -23,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# All methods except full, those that find their own size or need none (refreekv, pyramidinfer, twilight), and custom, a composition.
+# The measured methods that hold a budget; refreekv, pyramidinfer and twilight find their own size or need none.
 EVICT = ("local", "streaming", "lm-infinite", "h2o", "tova", "scissorhands", "roco", "snapkv", "pyramidkv", "cake", "adakv", "treekv", "hbw",
          "keydiff", "knorm", "random")  # fmt: skip
 MERGE = ("cam", "d2o:layer_policy=uniform", "d2o", "ems")
