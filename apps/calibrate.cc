@@ -88,7 +88,7 @@ Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags
 compression::MethodPtr CurveMethod() {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     auto method = compression::MakeMethod(entry.name);
-    if (method && (*method)->traits().tells_error_curves) return *std::move(method);
+    if (method && (*method)->traits().reports_error_curves) return *std::move(method);
   }
   return nullptr;
 }

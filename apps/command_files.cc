@@ -35,7 +35,7 @@ bool HoldsResults(const std::string& path) {
 }
 
 // Whether `path` lies in `folder` or one of its subfolders.
-bool LiesIn(const std::string& path, const std::string& folder) {
+bool IsInside(const std::string& path, const std::string& folder) {
   std::error_code problem;
   const fs::path inner = fs::weakly_canonical(fs::absolute(path, problem), problem);
   const fs::path outer = fs::weakly_canonical(fs::absolute(folder, problem), problem);
@@ -141,7 +141,7 @@ Result<void> CommandFiles::CheckAgainstInputs(const OutputEntry& output) const {
                    " reads; choose another file"};
     }
     const bool adds_to_results = output.kind == Output::kLines && HoldsResults(output.path);
-    if (input.is_folder && !adds_to_results && LiesIn(output.path, input.path)) {
+    if (input.is_folder && !adds_to_results && IsInside(output.path, input.path)) {
       return Error{output.flag + " " + output.path + ": lies in the folder that " + input.flag +
                    " reads; choose a place outside it"};
     }
@@ -152,7 +152,7 @@ Result<void> CommandFiles::CheckAgainstInputs(const OutputEntry& output) const {
 // Checks that no other file of the command has a name that could be written into the folder.
 Result<void> CommandFiles::CheckFolder(const OutputEntry& folder) const {
   const auto check = [&](const File& file) -> Result<void> {
-    if (&file == &folder || !LiesIn(file.path, folder.path) ||
+    if (&file == &folder || !IsInside(file.path, folder.path) ||
         !CouldBeReplacedIn(folder.kind, file.path)) {
       return {};
     }
@@ -164,7 +164,7 @@ Result<void> CommandFiles::CheckFolder(const OutputEntry& folder) const {
   return {};
 }
 
-Result<void> CommandFiles::CheckApart() const {
+Result<void> CommandFiles::CheckDistinct() const {
   std::vector<File> others;
   for (const auto& standard :
        {Standard(STDOUT_FILENO, "standard output"), Standard(STDERR_FILENO, "standard error")}) {
@@ -202,7 +202,7 @@ Result<void> CommandFiles::CheckWritable() const {
 }
 
 std::optional<int> CommandFiles::Refused(const std::string& command) const {
-  if (const auto apart = CheckApart(); !apart) return Misuse(command, apart.error().message);
+  if (const auto apart = CheckDistinct(); !apart) return Misuse(command, apart.error().message);
   if (const auto writable = CheckWritable(); !writable) return Fail(writable.error());
   return std::nullopt;
 }

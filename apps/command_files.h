@@ -36,7 +36,7 @@ class CommandFiles {
               Output kind = Output::kFile);
 
   // Errors (misuse): two outputs are the same file, or an output is an input or a model.
-  Result<void> CheckApart() const;
+  Result<void> CheckDistinct() const;
   // Error: an output cannot be written. Changes nothing.
   Result<void> CheckWritable() const;
   // Runs both checks. Prints an error and returns an exit code if one fails.

@@ -26,8 +26,8 @@ std::vector<Token> ShownTokens(const Model& model, const Generation& generated) 
 
 }  // namespace
 
-std::vector<Token> AfterTheSession(const Session& session, std::vector<Token> prompt,
-                                   std::span<const Token> without_bos, Log& log) {
+std::vector<Token> PromptAfterSession(const Session& session, std::vector<Token> prompt,
+                                      std::span<const Token> without_bos, Log& log) {
   const std::span<const Token> read = session.tokens();
   const bool goes_on =
       prompt.size() >= read.size() && std::equal(read.begin(), read.end(), prompt.begin());
@@ -38,8 +38,8 @@ std::vector<Token> AfterTheSession(const Session& session, std::vector<Token> pr
   return prompt;
 }
 
-Result<void> ReadWhatWasShown(const Model& model, Session& session, const Generation& generated,
-                              Log& log) {
+Result<void> SyncSessionWithOutput(const Model& model, Session& session,
+                                   const Generation& generated, Log& log) {
   const std::vector<Token> shown = ShownTokens(model, generated);
   const auto n_prompt = static_cast<size_t>(generated.prompt_tokens);
   const std::span<const Token> held = session.tokens().subspan(n_prompt);

@@ -13,14 +13,14 @@ namespace winnow::apps {
 
 // The prompt as the session reads it: unchanged if it begins with the session's text, otherwise
 // appended to that text.
-std::vector<Token> AfterTheSession(const Session& session, std::vector<Token> prompt,
-                                   std::span<const Token> without_bos, Log& log);
+std::vector<Token> PromptAfterSession(const Session& session, std::vector<Token> prompt,
+                                      std::span<const Token> without_bos, Log& log);
 
 // Makes the session hold exactly the text that was shown, so that a later command continues after
 // it. The last token of an answer may not be in the cache yet, and the tokens of a stop string are
 // in it although they were not shown; a compression method cannot remove these, which is logged as
 // a warning. Error: that of the model.
-Result<void> ReadWhatWasShown(const Model& model, Session& session, const Generation& generated,
-                              Log& log);
+Result<void> SyncSessionWithOutput(const Model& model, Session& session,
+                                   const Generation& generated, Log& log);
 
 }  // namespace winnow::apps

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kTokensOfAnAnswer = 256;  // context to leave for an answer
 
 // Placeholder for a document that an earlier command read; only the text after it is used.
-constexpr const char* kDocumentReadBefore = "[document]";
+constexpr const char* kDocumentPlaceholder = "[document]";
 
 std::string TextHash(const std::string& text) {
   Sha256 hash;
@@ -84,7 +84,7 @@ Result<void> Conversation::Restore(const report::Record& notes) {
   }
   texts_.system = saved_document.empty() ? saved_system : "";  // the document's prompt has it
   document_hash_ = saved_document;
-  if (!saved_document.empty()) texts_.document = kDocumentReadBefore;
+  if (!saved_document.empty()) texts_.document = kDocumentPlaceholder;
   Clear();
   if (std::vector<ChatMessage> messages = MessagesIn(notes); !messages.empty()) {
     messages_ = std::move(messages);
@@ -235,7 +235,7 @@ Result<std::vector<Token>> Conversation::Tokens() {
   return tokens;
 }
 
-Result<StopReason> Conversation::LeaveOut(const std::string& reason) {
+Result<StopReason> Conversation::DropMessage(const std::string& reason) {
   ++n_left_out_;
   log_.Warning(reason);
   return StopReason::kContext;
@@ -245,13 +245,14 @@ Result<StopReason> Conversation::AnswerLast() {
   WINNOW_ASSIGN(const std::vector<Token> tokens, Tokens());
   if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
     const bool alone = messages_.size() == 1 || messages_[messages_.size() - 2].role == "system";
-    return LeaveOut("with this message the conversation is " + std::to_string(tokens.size()) +
-                    " tokens, the context holds " + std::to_string(session_.capacity()) +
-                    ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
-                    std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
-                    (evicts() ? ""
-                              : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
-                                "texts of any length"));
+    return DropMessage("with this message the conversation is " + std::to_string(tokens.size()) +
+                       " tokens, the context holds " + std::to_string(session_.capacity()) +
+                       ": the message is left out; " + (alone ? "" : "/clear starts anew, ") +
+                       "-c " + std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
+                       (evicts()
+                            ? ""
+                            : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
+                              "texts of any length"));
   }
   WINNOW_TRY(
       CheckTrainedContext(flags_.model.kv, model_, session_, static_cast<int64_t>(tokens.size())));
@@ -277,7 +278,7 @@ Result<StopReason> Conversation::AnswerLast() {
   const auto answered = session.Generate(tokens, options);
   progress.Erase();
   if (!answered && !read && answered.error().code != ErrorCode::kInternal) {
-    return LeaveOut(answered.error().message + "; the message is left out, /clear starts anew");
+    return DropMessage(answered.error().message + "; the message is left out, /clear starts anew");
   }
   WINNOW_ASSIGN(const Generation generated, answered);
   if (generated.stop_reason == StopReason::kCancelled && generated.tokens.empty()) {

@@ -87,7 +87,7 @@ class Conversation {
   // Generates and adds the answer to the last message; adds nothing if it does not fit or was
   // interrupted.
   Result<StopReason> AnswerLast();
-  Result<StopReason> LeaveOut(const std::string& reason);
+  Result<StopReason> DropMessage(const std::string& reason);
   void Report(const Generation& generated, const Session& session);
 
   const ChatFlags& flags_;

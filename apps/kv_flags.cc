@@ -82,12 +82,12 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
 }
 
 Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags) {
-  const runtime::CompressionWords words = {.method = "--kv-method",
-                                           .decode = "--kv-decode",
-                                           .size = "--kv-size",
-                                           .ratio = "--kv-ratio",
-                                           .memory = "--kv-memory",
-                                           .quality = flags.has_quality ? "--kv-quality" : ""};
+  const runtime::CompressionFieldNames words = {.method = "--kv-method",
+                                                .decode = "--kv-decode",
+                                                .size = "--kv-size",
+                                                .ratio = "--kv-ratio",
+                                                .memory = "--kv-memory",
+                                                .quality = flags.has_quality ? "--kv-quality" : ""};
   Compression wanted = flags;
   // The size is determined by the prompt; until then use one that the method accepts.
   if (flags.equal_bytes > 0) wanted.ratio = 1;

@@ -90,16 +90,16 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags, Log& log) {
   // Show warnings only while opening; later ones are given once, at the end of the command
   // (ResultWarnings).
   const auto opening = std::make_shared<bool>(true);
-  ModelOptions of_model = {.threads = std::max(flags.threads, 0),
-                           .context = flags.context,
-                           .deterministic = flags.deterministic,
-                           .check_tensors = flags.check_tensors,
-                           .cpu_target = flags.cpu_target,
-                           .compression = options.compression};
-  of_model.on_warning = [&log, opening](std::string_view message) {
+  ModelOptions model_options = {.threads = std::max(flags.threads, 0),
+                                .context = flags.context,
+                                .deterministic = flags.deterministic,
+                                .check_tensors = flags.check_tensors,
+                                .cpu_target = flags.cpu_target,
+                                .compression = options.compression};
+  model_options.on_warning = [&log, opening](std::string_view message) {
     if (*opening) log.Warning(message);
   };
-  WINNOW_ASSIGN(Model model, OpenModel(flags.model, std::move(of_model), log));
+  WINNOW_ASSIGN(Model model, OpenModel(flags.model, std::move(model_options), log));
   if (trace) {
     // Plans are internal values, which the public API does not have.
     internal::Access::SetOnPlan(model,
@@ -117,12 +117,12 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags, Log& log) {
 }
 
 Result<Loaded> Load(const ModelFlags& flags, Log& log) {
-  WINNOW_ASSIGN(LoadedModel of_api, LoadModel(flags, log));
+  WINNOW_ASSIGN(LoadedModel loaded_model, LoadModel(flags, log));
   Loaded loaded;
-  loaded.engine = &internal::Access::EngineFrom(of_api.model);
-  loaded.session = internal::Access::Release(std::move(of_api.session));
-  loaded.trace = std::move(of_api.trace);
-  loaded.model = std::move(of_api.model);
+  loaded.engine = &internal::Access::EngineFrom(loaded_model.model);
+  loaded.session = internal::Access::Release(std::move(loaded_model.session));
+  loaded.trace = std::move(loaded_model.trace);
+  loaded.model = std::move(loaded_model.model);
   return loaded;
 }
 

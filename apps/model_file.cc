@@ -7,7 +7,7 @@
 namespace winnow::apps {
 namespace {
 
-void TellOfBundled(Log& log) {
+void LogBundledModel(Log& log) {
   log.Info("using the small model that is part of winnow; for another, -m FILE");
 }
 
@@ -15,13 +15,13 @@ void TellOfBundled(Log& log) {
 
 Result<std::shared_ptr<const gguf::File>> OpenModelFile(const std::string& name, Log& log) {
   if (name != kBundled) return gguf::File::Open(name);
-  TellOfBundled(log);
+  LogBundledModel(log);
   return gguf::File::View(models::Bundled(), name);
 }
 
 Result<Model> OpenModel(const std::string& name, ModelOptions options, Log& log) {
   if (name != kBundled) return Model::Open(name, options);
-  TellOfBundled(log);
+  LogBundledModel(log);
   options.error_profiles = models::BundledProfile();
   return Model::Open(models::Bundled(), name, options);
 }

@@ -303,7 +303,7 @@ void LogScores(const Scored& scored, int64_t n_tokens, const MeanEstimate& nll, 
         " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
         "the base is higher than shown, and the ratio takes them as equally likely");
   }
-  if (const auto warning = GuessingWarning(winnow::Perplexity(nll), vocabulary)) {
+  if (const auto warning = PerplexityWarning(winnow::Perplexity(nll), vocabulary)) {
     log.Warning(*warning);
   }
   log.Info("\n" + std::to_string(n_tokens) + " tokens in " +

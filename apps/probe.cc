@@ -167,7 +167,7 @@ class ProbeRun {
     WINNOW_ASSIGN(loaded_, Load(flags_.model, log_));
     WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
-    if (!loaded_.engine->model().hyperparameters().heads_alike()) {
+    if (!loaded_.engine->model().hyperparameters().has_equal_heads()) {
       return Error{
           "probe: the layers of this model differ in their heads (winnow inspect lists them); "
           "probes compare layers that have the same"};

@@ -60,7 +60,7 @@ Result<std::vector<Token>> PromptTokens(const RunFlags& flags, const std::string
   WINNOW_ASSIGN(const std::vector<MarkedText> marked, MarkedPrompt(flags.chat, prompt, model, log));
   std::vector<Token> tokens = model.Tokenize(marked, flags.add_bos);
   if (restored) {
-    tokens = AfterTheSession(session, std::move(tokens), model.Tokenize(marked, false), log);
+    tokens = PromptAfterSession(session, std::move(tokens), model.Tokenize(marked, false), log);
   }
   const auto n = static_cast<int64_t>(tokens.size());
   WINNOW_TRY(CheckTrainedContext(flags.model.kv, model, session, n));
@@ -194,7 +194,7 @@ int Run(Arguments arguments) {
   if (!generated) return Fail(generated.error());
   const bool read = generated->stop_reason != StopReason::kCancelled || !generated->tokens.empty();
   if (store->saves() && flags.session.all && read) {
-    const auto whole = ReadWhatWasShown(model, session, *generated, log);
+    const auto whole = SyncSessionWithOutput(model, session, *generated, log);
     if (!whole) return Fail(whole.error());
     save();
   }

@@ -159,7 +159,7 @@ int Serve(Arguments arguments) {
   }
   // Drop a budget from the environment if the method on the command line takes none.
   const auto typed_method = compression::MakeMethod(typed_flags.model.kv.method);
-  if (typed.Given("--kv-method") && typed_method && !(*typed_method)->traits().budget.Heeded()) {
+  if (typed.Given("--kv-method") && typed_method && !(*typed_method)->traits().budget.HasEffect()) {
     flags.model.kv.size = typed_flags.model.kv.size;
     flags.model.kv.ratio = typed_flags.model.kv.ratio;
   }

@@ -120,7 +120,7 @@ constexpr std::array<std::string_view, 3> kExclusive[] = {
 };
 
 // Whether the command line has the flag, or one that excludes it.
-bool IsTyped(const FlagTable& typed, std::string_view flag) {
+bool IsOnCommandLine(const FlagTable& typed, std::string_view flag) {
   const auto is_given = [&](std::string_view name) { return !name.empty() && typed.Given(name); };
   return is_given(flag) || std::ranges::any_of(kExclusive, [&](const auto& group) {
            return std::ranges::find(group, flag) != group.end() &&
@@ -156,7 +156,7 @@ std::vector<std::string> UnknownVariables(const char* const* variables) {
 
 Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment) {
   for (const Variable& variable : kVariables) {
-    if (IsTyped(typed, variable.flag)) continue;
+    if (IsOnCommandLine(typed, variable.flag)) continue;
     const char* found = environment(variable.name);
     // As in llama-server, the presence of a LLAMA_ARG_NO_ variable is enough, whatever its value.
     const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");

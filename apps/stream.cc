@@ -47,7 +47,7 @@ std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptio
          "--kv-decode METHOD or --prefill-chunk N";
 }
 
-std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary) {
+std::optional<std::string> PerplexityWarning(double perplexity, int64_t vocabulary) {
   if (!(perplexity > static_cast<double>(vocabulary))) return std::nullopt;
   return "a perplexity of " + Fixed(perplexity, 0) + " is worse than guessing: there are " +
          std::to_string(vocabulary) +
@@ -135,7 +135,7 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   } else {
     Print("Final estimate: PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
   }
-  if (const auto warning = GuessingWarning(perplexity, task.loaded.model.vocabulary_size()))
+  if (const auto warning = PerplexityWarning(perplexity, task.loaded.model.vocabulary_size()))
     log.Warning(*warning);
   const int printed = FinishOutput();
   if (printed != kDone) return printed;

@@ -22,7 +22,7 @@ void AddStreamFlags(FlagTable& table, StreamFlags& flags);
 std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptions& options);
 
 // Warning for a perplexity above the vocabulary size, which is worse than guessing; else nothing.
-std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary);
+std::optional<std::string> PerplexityWarning(double perplexity, int64_t vocabulary);
 
 struct StreamTask {
   LoadedModel& loaded;

@@ -38,8 +38,8 @@ namespace {
 
 // Calls `make` with the options and reports its template to the log.
 template <class Make>
-auto MakeTold(chat::WriterOptions options, const std::optional<std::string>& file, Log& log,
-              const Make& make) -> decltype(make(options)) {
+auto MakeAndLog(chat::WriterOptions options, const std::optional<std::string>& file, Log& log,
+                const Make& make) -> decltype(make(options)) {
   if (file) {
     WINNOW_ASSIGN(options.source, ReadTextFile(*file, false, log));
     if (options.source.empty()) return Error{*file + ": the template is empty"};
@@ -59,7 +59,7 @@ auto MakeTold(chat::WriterOptions options, const std::optional<std::string>& fil
 Result<ChatTemplate> MakeTemplate(const chat::WriterOptions& options,
                                   const std::optional<std::string>& file, const Model& model,
                                   Log& log) {
-  return MakeTold(options, file, log, [&](const chat::WriterOptions& wanted) {
+  return MakeAndLog(options, file, log, [&](const chat::WriterOptions& wanted) {
     return model.NewChatTemplate(
         {.name = wanted.built_in, .source = wanted.source, .jinja = wanted.jinja});
   });
@@ -68,7 +68,7 @@ Result<ChatTemplate> MakeTemplate(const chat::WriterOptions& options,
 Result<chat::PromptWriter> MakeWriter(const chat::WriterOptions& options,
                                       const std::optional<std::string>& file,
                                       const runtime::Engine& engine, Log& log) {
-  return MakeTold(options, file, log, [&](const chat::WriterOptions& wanted) {
+  return MakeAndLog(options, file, log, [&](const chat::WriterOptions& wanted) {
     return chat::PromptWriter::Make(engine.file(), engine.tokenizer(), wanted);
   });
 }

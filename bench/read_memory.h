@@ -11,10 +11,11 @@ struct Fetch {
   bool into_l2 = false;
 };
 
-inline constexpr int64_t kTurn = 256;  // bytes read from a stream before the next stream's turn
+inline constexpr int64_t kInterleaveBytes =
+    256;  // bytes read from a stream before the next stream's turn
 
 // Reads n_bytes as n_streams interleaved streams of equal size; skips the remainder of a stream
-// below kTurn bytes. The result keeps the compiler from removing the reads.
+// below kInterleaveBytes bytes. The result keeps the compiler from removing the reads.
 inline uint64_t ReadMemory(const void* memory, int64_t n_bytes, int n_streams = 1,
                            const Fetch& fetch = {}) {
   // Sums that stay in registers, even with SSE only. An array of words would live in memory, and
@@ -27,11 +28,11 @@ inline uint64_t ReadMemory(const void* memory, int64_t n_bytes, int n_streams = 
     sum ^= words;
   };
   const auto* from = static_cast<const char*>(memory);
-  const int64_t stream_bytes = n_bytes / n_streams / kTurn * kTurn;
-  for (int64_t i = 0; i < stream_bytes; i += kTurn) {
+  const int64_t stream_bytes = n_bytes / n_streams / kInterleaveBytes * kInterleaveBytes;
+  for (int64_t i = 0; i < stream_bytes; i += kInterleaveBytes) {
     for (int s = 0; s < n_streams; ++s) {
       const char* at = from + s * stream_bytes + i;
-      for (int64_t line = 0; fetch.distance_bytes > 0 && line < kTurn; line += 64) {
+      for (int64_t line = 0; fetch.distance_bytes > 0 && line < kInterleaveBytes; line += 64) {
         if (fetch.into_l2) {
           __builtin_prefetch(at + fetch.distance_bytes + line, 0, 2);
         } else {

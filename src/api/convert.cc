@@ -71,8 +71,8 @@ Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary) {
                .code = ErrorCode::kInvalid};
 }
 
-bool TellToken(const GenerateOptions& options, Token token, std::string_view text,
-               const runtime::Probabilities& probabilities, Generation& generation) {
+bool ReportToken(const GenerateOptions& options, Token token, std::string_view text,
+                 const runtime::Probabilities& probabilities, Generation& generation) {
   if (options.top_probabilities >= 0) {
     generation.log_probabilities.push_back(probabilities.log_probability);
   }
@@ -86,7 +86,7 @@ bool TellToken(const GenerateOptions& options, Token token, std::string_view tex
       {.token = token, .text = text, .log_probability = probabilities.log_probability, .top = top});
 }
 
-void TakeTimings(const runtime::GenerateTimings& timings, Generation& generation) {
+void CopyTimings(const runtime::GenerateTimings& timings, Generation& generation) {
   generation.prefill_tokens = timings.n_prefill;
   generation.decode_tokens = timings.n_decode;
   generation.prefill_ms = timings.prefill_ms;

@@ -26,11 +26,11 @@ using winnow::WithCode;
 // Errors: top_probabilities or max_tokens out of range.
 Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary);
 // Calls options.on_token, and records the token's log probability if it is asked for. False: stop.
-bool TellToken(const GenerateOptions& options, Token token, std::string_view text,
-               const runtime::Probabilities& probabilities, Generation& generation);
+bool ReportToken(const GenerateOptions& options, Token token, std::string_view text,
+                 const runtime::Probabilities& probabilities, Generation& generation);
 
 // Copies token counts and times.
-void TakeTimings(const runtime::GenerateTimings& timings, Generation& generation);
+void CopyTimings(const runtime::GenerateTimings& timings, Generation& generation);
 
 // The error of `call` when `by` computes with the model (kBusy).
 Error ModelInUse(std::string_view call, std::string_view by);

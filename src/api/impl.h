@@ -56,12 +56,12 @@ struct Session::Impl {
   bool has_warned = false;
 
   // Warns if the call skipped a replay. n_before: Engine::n_not_replayed before the call.
-  void NoReplayWarning(int64_t n_before) const;
+  void WarnNotReplayed(int64_t n_before) const;
   // Warns, once, that the method compresses appended tokens before there is a question.
-  void NoQuestionWarning();
+  void WarnNeedsQuestion();
   Result<void> Append(std::span<const Token> tokens, const AppendOptions& options);
   // Removes the last token and reads it again, to get its logits. Error: with a compression method.
-  Result<void> ReadLastAgain();
+  Result<void> RecomputeLastLogits();
 };
 
 }  // namespace winnow

@@ -126,12 +126,12 @@ bool Model::EndsGeneration(Token token) const {
 }
 
 Result<Sampler> Model::NewSampler(const Sampling& sampling) const {
-  WINNOW_ASSIGN(runtime::Sampler of_runtime,
+  WINNOW_ASSIGN(runtime::Sampler runtime_sampler,
                 api::WithCode(runtime::Sampler::Make(api::Convert(sampling), vocabulary_size()),
                               ErrorCode::kInvalid));
   Sampler sampler;
   sampler.impl_ = std::make_shared<Sampler::Impl>(
-      Sampler::Impl{.sampler = std::move(of_runtime), .vocabulary = vocabulary_size()});
+      Sampler::Impl{.sampler = std::move(runtime_sampler), .vocabulary = vocabulary_size()});
   return sampler;
 }
 

@@ -69,10 +69,10 @@ struct Pending::Impl {
   // before Submit has returned a ticket.
   std::atomic<bool> cancelled = false;
 
-  bool told_to_stop = false;  // a function returned false; no function is called again
+  bool stopped_by_callback = false;  // a function returned false; no function is called again
 
   void Stop() {
-    told_to_stop = true;
+    stopped_by_callback = true;
     cancelled = true;
   }
 
@@ -80,7 +80,7 @@ struct Pending::Impl {
   void Take(const runtime::Event& event, const GenerateOptions& options) {
     const auto add = [&](const std::string& text) {
       generation.text += text;
-      if (text.empty() || !options.on_text || told_to_stop) return;
+      if (text.empty() || !options.on_text || stopped_by_callback) return;
       if (!options.on_text(text)) Stop();
     };
     switch (event.kind) {
@@ -97,22 +97,22 @@ struct Pending::Impl {
         return;
       case runtime::Event::Kind::kToken:
         generation.tokens.push_back(event.token);
-        if (!told_to_stop &&
-            !api::TellToken(options, event.token, event.text,
-                            {.log_probability = event.log_probability, .top = event.top},
-                            generation)) {
+        if (!stopped_by_callback &&
+            !api::ReportToken(options, event.token, event.text,
+                              {.log_probability = event.log_probability, .top = event.top},
+                              generation)) {
           Stop();
         }
         return add(event.text);
       case runtime::Event::Kind::kFinished:
         generation.stop_reason = StopReasonFrom(event.finish);
         // As a session reports it, also when on_token or on_text stops at the last token that fits.
-        if (told_to_stop && (event.finish == runtime::Finish::kLength ||
-                             event.finish == runtime::Finish::kContext)) {
+        if (stopped_by_callback && (event.finish == runtime::Finish::kLength ||
+                                    event.finish == runtime::Finish::kContext)) {
           generation.stop_reason = StopReason::kCancelled;
         }
         add(event.rest);
-        api::TakeTimings(event.timings, generation);
+        api::CopyTimings(event.timings, generation);
         break;
       case runtime::Event::Kind::kFailed:
         error = ErrorFrom(event.error);

@@ -27,7 +27,7 @@ static_assert(
     static_cast<int>(StopReason::kContext) == static_cast<int>(runtime::StopReason::kContext) &&
     static_cast<int>(StopReason::kCancelled) == static_cast<int>(runtime::StopReason::kCancelled));
 
-Error OfAnother(const char* what) {
+Error WrongModelError(const char* what) {
   return Error{.message = std::string("Generate: the ") + what + " is of another model",
                .code = ErrorCode::kInvalid};
 }
@@ -36,7 +36,7 @@ Error Cancelled() {
   return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
 }
 
-Error NoSuch(const char* call, const char* what, int found, int n) {
+Error OutOfRangeError(const char* call, const char* what, int found, int n) {
   return Error{.message = std::string(call) + ": found " + what + " " + std::to_string(found) +
                           ", expected 0 to " + std::to_string(n - 1),
                .code = ErrorCode::kInvalid};
@@ -51,12 +51,12 @@ Result<void> CheckNumber(const char* name, int64_t found, int64_t min, int64_t m
 
 }  // namespace
 
-void Session::Impl::NoReplayWarning(int64_t n_before) const {
+void Session::Impl::WarnNotReplayed(int64_t n_before) const {
   const int64_t n = session->engine().n_not_replayed() - n_before;
   if (n > 0 && on_warning) on_warning(runtime::NotReplayedText(n));
 }
 
-void Session::Impl::NoQuestionWarning() {
+void Session::Impl::WarnNeedsQuestion() {
   const compression::MethodPtr& method = session->compression().method;
   if (has_warned || !on_warning || !method || !method->needs_question()) return;
   has_warned = true;
@@ -69,7 +69,7 @@ void Session::Impl::NoQuestionWarning() {
 Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOptions& options) {
   if (tokens.empty()) return {};
   WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session->engine(), "Append"));
-  if (session->n_tokens() == 0) NoQuestionWarning();
+  if (session->n_tokens() == 0) WarnNeedsQuestion();
   runtime::Session::PrefillOptions prefill;
   prefill.progress = [&](double done) {
     if (options.on_progress) options.on_progress(done);
@@ -78,13 +78,13 @@ Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOp
   const int64_t n_not_replayed = session->engine().n_not_replayed();
   WINNOW_ASSIGN(const bool finished,
                 api::WithCode(session->Prefill(tokens, prefill), ErrorCode::kInvalid));
-  NoReplayWarning(n_not_replayed);
+  WarnNotReplayed(n_not_replayed);
   if (finished) return {};
   session->InvalidateLogits();
   return Cancelled();
 }
 
-Result<void> Session::Impl::ReadLastAgain() {
+Result<void> Session::Impl::RecomputeLastLogits() {
   const std::vector<Token> last(1, session->tokens().back());
   if (session->compression().method) {
     return Error{.message =
@@ -117,19 +117,19 @@ Result<Generation> Session::Generate(std::span<const Token> given, const Generat
                   api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
                                 ErrorCode::kInvalid));
   } else if (options.sampler.impl_->vocabulary != vocabulary) {
-    return OfAnother("sampler");
+    return WrongModelError("sampler");
   }
   runtime::Sampler& sampler = own ? *own : options.sampler.impl_->sampler;
   std::unique_ptr<runtime::TokenConstraint> constraint;
   if (options.constraint) {
     if (options.constraint.impl_->tokenizer != &session.engine().tokenizer()) {
-      return OfAnother("constraint");
+      return WrongModelError("constraint");
     }
     constraint = options.constraint.impl_->constraint->Copy();
   }
   for (const Token token : prompt) {
     if (token < 0 || token >= vocabulary)
-      return NoSuch("Generate", "token", token, static_cast<int>(vocabulary));
+      return OutOfRangeError("Generate", "token", token, static_cast<int>(vocabulary));
   }
   WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session.engine(), "Generate"));
   Generation generation;
@@ -154,21 +154,21 @@ Result<Generation> Session::Generate(std::span<const Token> given, const Generat
         probabilities =
             runtime::ComputeProbabilities(session.logits(), token, options.top_probabilities);
       }
-      if (!api::TellToken(options, token, text, probabilities, generation)) cancel = true;
+      if (!api::ReportToken(options, token, text, probabilities, generation)) cancel = true;
       return !cancel;
     };
   }
   const int64_t n_not_replayed = session.engine().n_not_replayed();
   auto generated =
       api::WithCode(runtime::Generate(session, sampler, prompt, wanted), ErrorCode::kInvalid);
-  impl_->NoReplayWarning(n_not_replayed);
+  impl_->WarnNotReplayed(n_not_replayed);
   if (!generated) return generated.error();
   generation.text = std::move(generated->text);
   generation.tokens = std::move(generated->tokens);
   generation.stop_reason = static_cast<StopReason>(generated->stop_reason);
   generation.prompt_tokens = generated->n_prompt;
   generation.reused_tokens = generated->n_reused;
-  api::TakeTimings(generated->timings, generation);
+  api::CopyTimings(generated->timings, generation);
   return generation;
 }
 
@@ -192,17 +192,17 @@ Result<std::vector<double>> Session::Score(std::span<const Token> given,
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
   for (const Token token : tokens) {
     if (token < 0 || token >= vocabulary)
-      return NoSuch("Score", "token", token, static_cast<int>(vocabulary));
+      return OutOfRangeError("Score", "token", token, static_cast<int>(vocabulary));
   }
   std::vector<double> scores(tokens.size(), std::numeric_limits<double>::quiet_NaN());
   if (tokens.empty()) return scores;
   WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session.engine(), "Score"));
   if (options.first == 0 && session.n_tokens() > 0) {
-    if (logits().empty()) WINNOW_TRY(impl_->ReadLastAgain());
+    if (logits().empty()) WINNOW_TRY(impl_->RecomputeLastLogits());
     scores[0] = logits()[static_cast<size_t>(tokens[0])] - LogSumExp(logits());
   }
   const bool all_prompt = options.n_prompt == -1 || options.n_prompt == n;
-  if (session.n_tokens() == 0 && all_prompt) impl_->NoQuestionWarning();
+  if (session.n_tokens() == 0 && all_prompt) impl_->WarnNeedsQuestion();
   runtime::ScoreOptions wanted = {.first = options.first, .n_prompt = options.n_prompt};
   wanted.on_rows = [&](const runtime::LogitRows& rows) {
     std::ranges::copy(rows.log_probabilities, scores.begin() + rows.first + 1);
@@ -215,7 +215,7 @@ Result<std::vector<double>> Session::Score(std::span<const Token> given,
   };
   const int64_t n_not_replayed = session.engine().n_not_replayed();
   auto finished = api::WithCode(runtime::Score(session, tokens, wanted), ErrorCode::kInvalid);
-  impl_->NoReplayWarning(n_not_replayed);
+  impl_->WarnNotReplayed(n_not_replayed);
   if (!finished) return finished.error();
   if (!*finished) return Cancelled();
   return scores;
@@ -290,7 +290,7 @@ CacheParts Session::cache_parts() const {
 }
 Result<double> Session::kept(int layer) const {
   const int n_layers = impl_->session->cache().config().shape.n_layers;
-  if (layer < 0 || layer >= n_layers) return NoSuch("kept", "layer", layer, n_layers);
+  if (layer < 0 || layer >= n_layers) return OutOfRangeError("kept", "layer", layer, n_layers);
   return impl_->session->kept(layer);
 }
 std::vector<double> Session::kept() const {
@@ -305,11 +305,11 @@ Result<std::vector<int64_t>> Session::kept_positions(int layer, int kv_head) con
   const cache::Cache& cache = impl_->session->cache();
   const cache::CacheShape& shape = cache.config().shape;
   if (layer < 0 || layer >= shape.n_layers) {
-    return NoSuch("kept_positions", "layer", layer, shape.n_layers);
+    return OutOfRangeError("kept_positions", "layer", layer, shape.n_layers);
   }
   const int n_heads = shape.layer(layer).n_kv_heads;
   if (kv_head < 0 || kv_head >= n_heads) {
-    return NoSuch("kept_positions", "KV head", kv_head, n_heads);
+    return OutOfRangeError("kept_positions", "KV head", kv_head, n_heads);
   }
   const auto positions = cache.positions(layer, kv_head);
   std::vector<int64_t> kept(positions.begin(), positions.end());

@@ -70,14 +70,14 @@ class LayerPassTest : public ::testing::Test {
     std::vector<Sequence> sequences(n_rows.size());
     std::vector<LayerPass::Span> spans;
     caches_.clear();
-    told_.clear();
+    done_order_.clear();
     taps_.assign(n_rows.size(), {});
     positions_.clear();
     for (size_t i = 0; i < n_rows.size(); ++i) {
       caches_.push_back(NewCache());
       sequences[i] = {.cache = caches_[i].get(), .taps = spec_};
       sequences[i].after_layer = [this, i](const LayerDone& done) -> Result<void> {
-        told_.push_back(static_cast<int>(i));
+        done_order_.push_back(static_cast<int>(i));
         taps_[i] = done.taps;
         return {};
       };
@@ -105,7 +105,7 @@ class LayerPassTest : public ::testing::Test {
   kernels::TapSpec spec_ = {.last_rows = 2, .column_sums = true};
   std::vector<std::unique_ptr<Cache>> caches_;
   std::vector<Position> positions_;
-  std::vector<int> told_;            // sequences, in the order in which their layer was done
+  std::vector<int> done_order_;      // sequences, in the order in which their layer was done
   std::vector<kernels::Taps> taps_;  // [sequence]
 };
 
@@ -137,9 +137,9 @@ TEST_F(LayerPassTest, SequencesDoNotSeeEachOther) {
 // A piece of several rows is decided as soon as it is attended; single rows after all are attended.
 TEST_F(LayerPassTest, EverySequenceIsToldOnce) {
   Run({1, 4, 1, 3, 1}, kRows);
-  EXPECT_EQ(told_, (std::vector<int>{1, 3, 0, 2, 4}));
+  EXPECT_EQ(done_order_, (std::vector<int>{1, 3, 0, 2, 4}));
   Run({1, 4, 1, 3, 1}, 4);
-  EXPECT_EQ(told_, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(done_order_, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
 TEST_F(LayerPassTest, SingleRowsAreAttendedTogether) {

@@ -36,7 +36,7 @@ void AddSums(Sums& all, const Sums& more) {
 
 using Largest = std::vector<std::vector<float>>;
 
-void TakeLargest(Largest& all, const Largest& more) {
+void TakeMaxima(Largest& all, const Largest& more) {
   all.resize(more.size());
   for (size_t list = 0; list < more.size(); ++list) {
     std::vector<float>& largest = all[list];
@@ -86,7 +86,7 @@ void TapCollector::Add() {
   }
   if (spec_.column_sums) AddSums(all_.column_sums, block_.column_sums);
   if (spec_.square_sums) AddSums(all_.square_sums, block_.square_sums);
-  if (spec_.column_max) TakeLargest(all_.column_max, block_.column_max);
+  if (spec_.column_max) TakeMaxima(all_.column_max, block_.column_max);
 }
 
 }  // namespace winnow::attention

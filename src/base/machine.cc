@@ -24,7 +24,7 @@ std::optional<int64_t> NumberIn(const std::string& path, std::string_view word) 
 }
 
 // Memory that a control group leaves; nothing if it has no limit.
-std::optional<int64_t> LeftByGroup(const std::string& folder) {
+std::optional<int64_t> AvailableInGroup(const std::string& folder) {
   const auto limit = NumberIn(folder + "/memory.max", "");  // nothing if it is "max": no limit
   const auto used = NumberIn(folder + "/memory.current", "");
   if (!limit || !used) return std::nullopt;
@@ -72,7 +72,7 @@ int64_t AvailableMemoryBytes(const std::string& root) {
     std::string group = line.substr(kVersion2.size());
     while (true) {
       if (group == "/") group.clear();
-      const auto left = LeftByGroup(root + "/sys/fs/cgroup" + group);
+      const auto left = AvailableInGroup(root + "/sys/fs/cgroup" + group);
       if (left) bytes = std::min(bytes, *left);
       if (group.empty()) break;
       group = group.substr(0, group.starts_with('/') ? group.rfind('/') : 0);

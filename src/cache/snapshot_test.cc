@@ -74,7 +74,7 @@ class Snapshot : public ::testing::TestWithParam<bool> {
   std::unique_ptr<Cache> cache_;
 };
 
-TEST_P(Snapshot, WhatIsReadIsWhatWasWritten) {
+TEST_P(Snapshot, RoundTrips) {
   const std::string bytes = Bytes(*cache_);
   const auto read = Empty(kEntries + 4);
   ASSERT_TRUE(Read(*read, bytes).has_value());

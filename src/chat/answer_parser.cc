@@ -115,7 +115,7 @@ bool AnswerParser::AdvanceReasoning(AnswerDelta* delta) {
   return true;
 }
 
-void AnswerParser::GiveContent(size_t n_bytes, AnswerDelta* delta) {
+void AnswerParser::EmitContent(size_t n_bytes, AnswerDelta* delta) {
   if (n_bytes == 0) return;
   fresh_ = false;
   delta->content += held_.substr(0, n_bytes);
@@ -130,7 +130,7 @@ bool AnswerParser::AdvanceContent(AnswerDelta* delta) {
   }
   const std::string_view marker = CallMarker(options_.tools);
   if (marker.empty()) {
-    GiveContent(held_.size(), delta);
+    EmitContent(held_.size(), delta);
     return false;
   }
   const size_t spaces = SpacesAt(held_);
@@ -143,7 +143,7 @@ bool AnswerParser::AdvanceContent(AnswerDelta* delta) {
   }
   const size_t found = held_.find(marker);
   if (found != std::string::npos) {
-    GiveContent(WithoutSpacesBehind(held_, found), delta);
+    EmitContent(WithoutSpacesBehind(held_, found), delta);
     const size_t end = SpacesAt(held_) + marker.size();
     StartCall();
     raw_ = held_.substr(0, end);
@@ -152,9 +152,9 @@ bool AnswerParser::AdvanceContent(AnswerDelta* delta) {
     return true;
   }
   if (finishing_) {
-    GiveContent(held_.size(), delta);
+    EmitContent(held_.size(), delta);
   } else {
-    GiveContent(WithoutSpacesBehind(held_, held_.size() - Overlap(held_, marker)), delta);
+    EmitContent(WithoutSpacesBehind(held_, held_.size() - Overlap(held_, marker)), delta);
   }
   return false;
 }
@@ -173,7 +173,7 @@ void AnswerParser::TakeName() {
 }
 
 // Emits what is known of the call and not emitted yet.
-void AnswerParser::GiveCall(AnswerDelta* delta) {
+void AnswerParser::EmitCall(AnswerDelta* delta) {
   const bool first = !std::exchange(committed_, true);
   std::string arguments = scanner_.TakeArguments();
   if (!first && arguments.empty()) return;
@@ -185,11 +185,11 @@ void AnswerParser::GiveCall(AnswerDelta* delta) {
 }
 
 // Not a call: emit the first byte as content and parse the rest again.
-void AnswerParser::GiveUpCall(AnswerDelta* delta) {
+void AnswerParser::AbandonCall(AnswerDelta* delta) {
   held_.insert(0, raw_);
   raw_.clear();
   in_array_ = false;
-  GiveContent(std::min(held_.size(), SpacesAt(held_) + 1), delta);
+  EmitContent(std::min(held_.size(), SpacesAt(held_) + 1), delta);
   at_ = At::kContent;
 }
 
@@ -207,15 +207,15 @@ bool AnswerParser::AdvanceCall(AnswerDelta* delta) {
   held_.erase(0, n);
   const CallScanner::State state = scanner_.state();
   const bool done = state == CallScanner::State::kDone;
-  const bool named = scanner_.has_name() && (scanner_.has_arguments() || !MustHaveArguments());
+  const bool named = scanner_.has_name() && (scanner_.has_arguments() || !RequiresArguments());
   const bool broken = state == CallScanner::State::kNoObject;
   if (!sure_ && !broken && (done || finishing_) && named) TakeName();
   if (!sure_ && (broken || done || finishing_)) {
-    GiveUpCall(delta);
+    AbandonCall(delta);
     return true;
   }
   if (sure_) {
-    GiveCall(delta);
+    EmitCall(delta);
     if (done && !scanner_.has_arguments()) delta->tool_calls.back().arguments = "{}";
   }
   if (state == CallScanner::State::kOpen) return false;
@@ -260,7 +260,7 @@ bool AnswerParser::AdvanceAfterCall() {
 bool AnswerParser::AdvanceArray(AnswerDelta* delta) {
   const size_t spaces = SpacesAt(held_);
   if (spaces == held_.size()) {
-    if (finishing_) GiveUpCall(delta);
+    if (finishing_) AbandonCall(delta);
     return finishing_;
   }
   raw_ += held_.substr(0, spaces);
@@ -288,7 +288,7 @@ bool AnswerParser::AdvanceNamed(AnswerDelta* delta) {
     const size_t brace = held_.find('{');
     if (brace == std::string::npos && held_.size() <= kMaxName && !finishing_) return false;
     if (brace == std::string::npos || brace > kMaxName) {
-      GiveUpCall(delta);
+      AbandonCall(delta);
       return true;
     }
     std::string name = held_.substr(0, brace);
@@ -303,7 +303,7 @@ bool AnswerParser::AdvanceNamed(AnswerDelta* delta) {
       return IsJsonSpace(c) || c == '"' || c == '[' || c == ']';
     });
     if (!is_name) {
-      GiveUpCall(delta);
+      AbandonCall(delta);
       return true;
     }
     held_.erase(0, brace);

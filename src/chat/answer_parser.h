@@ -70,12 +70,12 @@ class AnswerParser {
   bool AdvanceArray(AnswerDelta* delta);
   bool AdvanceNamed(AnswerDelta* delta);
   bool AdvanceAfterCall();
-  void GiveContent(size_t n_bytes, AnswerDelta* delta);
+  void EmitContent(size_t n_bytes, AnswerDelta* delta);
   void StartCall();
   void TakeName();
-  void GiveCall(AnswerDelta* delta);
-  void GiveUpCall(AnswerDelta* delta);
-  bool MustHaveArguments() const { return options_.tools == ToolFormat::kLlama3; }
+  void EmitCall(AnswerDelta* delta);
+  void AbandonCall(AnswerDelta* delta);
+  bool RequiresArguments() const { return options_.tools == ToolFormat::kLlama3; }
 
   AnswerOptions options_;
   At at_ = At::kStart;

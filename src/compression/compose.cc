@@ -19,8 +19,8 @@ struct Place {
     const bool prefill = call.phase == Phase::kPrefill;
     const kernels::TapSpec& wanted = prefill ? needs.prefill : needs.decode;
     kernels::Taps& reduced = call.scratch.reduced[static_cast<size_t>(wanted.reduce)];
-    const kernels::Taps& taps =
-        ReadAs(wanted, prefill ? joined.prefill : joined.decode, *call.taps, call.group(), reduced);
+    const kernels::Taps& taps = ReduceTapsTo(wanted, prefill ? joined.prefill : joined.decode,
+                                             *call.taps, call.group(), reduced);
     LayerCall own = call.WithTaps(taps);
     own.first += first;
     return own;
@@ -35,7 +35,7 @@ class LayerScores {
   // Adds the part `read` of a head's region. Its scores are valid after Finish.
   void Add(int head, Region region, Region read) {
     std::vector<double>& scores = call_.scratch.scores[static_cast<size_t>(head)];
-    if (scorer_.for_layer()) {
+    if (scorer_.one_score_per_layer()) {
       if (last_ >= 0 && call_.n_slots(last_) == call_.n_slots(head)) {
         scores = call_.scratch.scores[static_cast<size_t>(last_)];
         return;
@@ -49,7 +49,7 @@ class LayerScores {
         .out = std::span(scores).subspan(static_cast<size_t>(read.begin - region.begin),
                                          static_cast<size_t>(read.size()))};
     // The next head may copy the scores of the layer.
-    if (n_wanted_ == wanted_.size() || scorer_.for_layer()) Finish();
+    if (n_wanted_ == wanted_.size() || scorer_.one_score_per_layer()) Finish();
   }
   void Finish() {
     scorer_.ScoreHeads(call_, std::span(wanted_).first(n_wanted_));
@@ -169,7 +169,7 @@ class Composed final : public Method {
           .call = select_call, .kv_head = head, .region = region, .n_keep = n_keep, .scores = {}};
     };
     if (!c_.budget->reads_scores()) {
-      const bool alone = scorer.of_entry_alone() && !scorer.for_layer();
+      const bool alone = scorer.independent_of_region() && !scorer.one_score_per_layer();
       for (int head = 0; head < n_heads; ++head) {
         const SelectInput input = input_of(head);
         if (input.n_keep >= input.region.size()) continue;

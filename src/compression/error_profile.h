@@ -82,7 +82,7 @@ std::string ToText(const ErrorProfiles& profiles, std::string_view model_hash);
 Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view model_hash,
                                         int n_layers, int n_kv_heads);
 
-// Receives the error curves that a method computes (Traits::tells_error_curves).
+// Receives the error curves that a method computes (Traits::reports_error_curves).
 using OnErrorCurve =
     std::function<void(EntryOrder order, int layer, int kv_head, const ErrorCurve& curve)>;
 

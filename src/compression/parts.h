@@ -50,7 +50,7 @@ class Scorer {
   }
   // Whether heads of equal length get the same scores (a vote of the whole layer). The layer is
   // then scored once.
-  virtual bool for_layer() const { return false; }
+  virtual bool one_score_per_layer() const { return false; }
   // How many rows of attention a score is the sum of: scores divided by it are mean weights. 1 if
   // scores are not such sums.
   virtual int n_rows_summed(const LayerCall&) const { return 1; }
@@ -58,7 +58,7 @@ class Scorer {
   // the threads (DecisionPolicy::shares_threads).
   virtual bool shares_threads() const { return false; }
   // Whether an entry's score does not depend on the region passed to Score.
-  virtual bool of_entry_alone() const { return false; }
+  virtual bool independent_of_region() const { return false; }
 };
 
 // How many entries each KV head of the layer keeps in its region.

@@ -11,9 +11,9 @@ namespace winnow::compression {
 namespace {
 
 // A method with the spec it was made from.
-class Specified final : public ForwardingMethod {
+class MethodWithSpec final : public ForwardingMethod {
  public:
-  Specified(MethodPtr method, std::string spec) : ForwardingMethod(std::move(method)) {
+  MethodWithSpec(MethodPtr method, std::string spec) : ForwardingMethod(std::move(method)) {
     traits_.spec = std::move(spec);
   }
 };
@@ -85,7 +85,7 @@ Result<MethodPtr> MakeMethod(std::string_view text) {
   WINNOW_ASSIGN(const Spec spec, ParseSpec(text));
   WINNOW_ASSIGN(const MethodEntry* entry, FindEntry(spec.name));
   WINNOW_ASSIGN(MethodPtr method, entry->make(spec));
-  return MethodPtr(std::make_shared<Specified>(std::move(method), std::string(text)));
+  return MethodPtr(std::make_shared<MethodWithSpec>(std::move(method), std::string(text)));
 }
 
 Result<Promise> MethodPromise(std::string_view text, int64_t budget) {

@@ -55,7 +55,7 @@ TEST(RegistryTest, ParametersAreChecked) {
 
 // A cache compressed for one question serves others badly. This holds for methods that decide by
 // the last rows of the prompt itself, not for those that decide by a replay.
-TEST(RegistryTest, WhatChoosesByTheQuestionSaysSo) {
+TEST(RegistryTest, QueryDependentMethodsSaySo) {
   const auto chooses = [](const char* spec) {
     const MethodPtr method = MakeMethod(spec).value();
     return std::pair(method->needs_question(), method->query_dependent());

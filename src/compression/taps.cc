@@ -66,8 +66,8 @@ kernels::TapSpec Join(const kernels::TapSpec& a, const kernels::TapSpec& b) {
           .reduce = a.reduce == b.reduce ? a.reduce : Reduce::kNone};
 }
 
-const kernels::Taps& ReadAs(const kernels::TapSpec& wanted, const kernels::TapSpec& joined,
-                            const kernels::Taps& found, int group, kernels::Taps& reduced) {
+const kernels::Taps& ReduceTapsTo(const kernels::TapSpec& wanted, const kernels::TapSpec& joined,
+                                  const kernels::Taps& found, int group, kernels::Taps& reduced) {
   if (!wanted.any() || wanted.reduce == joined.reduce) return found;
   WINNOW_CHECK(joined.reduce == Reduce::kNone);
   reduced.n_last_rows = found.n_last_rows;

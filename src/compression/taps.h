@@ -23,7 +23,7 @@ kernels::TapSpec Join(const kernels::TapSpec& a, const kernels::TapSpec& b);
 // or its reduction, written to `reduced`. A reader of last rows may find more rows than it asked
 // for; the newest are its own.
 //   group  query heads per KV head
-const kernels::Taps& ReadAs(const kernels::TapSpec& wanted, const kernels::TapSpec& joined,
-                            const kernels::Taps& found, int group, kernels::Taps& reduced);
+const kernels::Taps& ReduceTapsTo(const kernels::TapSpec& wanted, const kernels::TapSpec& joined,
+                                  const kernels::Taps& found, int group, kernels::Taps& reduced);
 
 }  // namespace winnow::compression

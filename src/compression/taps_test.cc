@@ -35,7 +35,7 @@ TEST(TapsTest, SumsOverTheLastQueriesAreOfOneNumberOfThem) {
   Taps found, reduced;
   found.n_last_sums = 7;
   found.last_sums = {{1, 2}, {3, 6}};
-  const Taps& mean = ReadAs({.last_sums = 10}, ten, found, 2, reduced);
+  const Taps& mean = ReduceTapsTo({.last_sums = 10}, ten, found, 2, reduced);
   EXPECT_EQ(mean.n_last_sums, 7);
   EXPECT_EQ(mean.last_sums, (std::vector<std::vector<double>>{{2, 4}}));
 }
@@ -55,17 +55,18 @@ TEST(TapsTest, ReducesOverTheGroups) {
   found.last_rows = {{1, 2, 3, 4}, {3, 0, 5, 8}, {1, 1, 1, 1}, {0, 2, 0, 4}};
   found.column_sums = {{1, 2}, {3, 6}, {5, 5}, {7, 9}};
   Taps reduced;
-  EXPECT_EQ(&ReadAs(joined, joined, found, 2, reduced), &found);
-  EXPECT_EQ(&ReadAs({}, joined, found, 2, reduced), &found);
+  EXPECT_EQ(&ReduceTapsTo(joined, joined, found, 2, reduced), &found);
+  EXPECT_EQ(&ReduceTapsTo({}, joined, found, 2, reduced), &found);
 
-  const Taps& mean = ReadAs({.last_rows = 1}, joined, found, 2, reduced);
+  const Taps& mean = ReduceTapsTo({.last_rows = 1}, joined, found, 2, reduced);
   EXPECT_EQ(mean.n_last_rows, 2);
   EXPECT_EQ(mean.last_rows, (std::vector<std::vector<float>>{{2, 1, 4, 6}, {.5, 1.5, .5, 2.5}}));
   EXPECT_EQ(mean.column_sums, (std::vector<std::vector<double>>{{2, 4}, {6, 7}}));
-  const Taps& max = ReadAs({.last_rows = 1, .reduce = Reduce::kMax}, joined, found, 2, reduced);
+  const Taps& max =
+      ReduceTapsTo({.last_rows = 1, .reduce = Reduce::kMax}, joined, found, 2, reduced);
   EXPECT_EQ(max.last_rows, (std::vector<std::vector<float>>{{3, 2, 5, 8}, {1, 2, 1, 4}}));
   const Taps& sum =
-      ReadAs({.column_sums = true, .reduce = Reduce::kSum}, joined, found, 2, reduced);
+      ReduceTapsTo({.column_sums = true, .reduce = Reduce::kSum}, joined, found, 2, reduced);
   EXPECT_EQ(sum.column_sums, (std::vector<std::vector<double>>{{4, 8}, {12, 14}}));
 }
 

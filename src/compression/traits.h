@@ -53,7 +53,7 @@ struct BudgetPolicy {
                        // budget * n_layers rows (TotalRows, DecodeSizes)
   int64_t min = 1;     // smallest budget: fewer slots cannot hold what the method must protect
 
-  bool Heeded() const { return needed || held; }  // whether a budget has any effect
+  bool HasEffect() const { return needed || held; }  // whether a budget has any effect
   bool operator==(const BudgetPolicy&) const = default;
 };
 
@@ -70,7 +70,7 @@ struct Traits {
   RowPolicy rows = RowPolicy::kAll;
   DecisionPolicy decisions = {};
   BudgetPolicy budget = {};
-  bool tells_error_curves = false;  // calls LayerCall::on_error_curve for a replayed prompt
+  bool reports_error_curves = false;  // calls LayerCall::on_error_curve for a replayed prompt
 };
 
 }  // namespace winnow::compression

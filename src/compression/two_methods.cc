@@ -45,8 +45,8 @@ class TwoMethods final : public ForwardingMethod {
       : ForwardingMethod(std::move(prefill)), decode_(std::move(decode)), needs_(method_->needs()) {
     traits_ = Joined(method_->traits(), decode_->traits());
     const Needs more = decode_->needs();
-    decode_at_ = needs_.state;
-    held_at_ = decode_at_.n_layer_numbers + more.state.n_layer_numbers;
+    decode_state_offset_ = needs_.state;
+    size_offset_ = decode_state_offset_.n_layer_numbers + more.state.n_layer_numbers;
     needs_.state += more.state;
     ++needs_.state.n_layer_numbers;
     needs_.prefill = Join(needs_.prefill, more.prefill);
@@ -75,7 +75,7 @@ class TwoMethods final : public ForwardingMethod {
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    double& held = call.layer_number(held_at_);
+    double& held = call.layer_number(size_offset_);
     if (call.phase == Phase::kDecode) {
       if (held == 0) SetHeld(call);
       LayerCall second = ForDecodeMethod(call, *call.taps);
@@ -100,13 +100,13 @@ class TwoMethods final : public ForwardingMethod {
 
  private:
   const kernels::Taps& Read(const kernels::TapSpec& wanted, const LayerCall& call) const {
-    return ReadAs(wanted, needs_.prefill, *call.taps, call.group(),
-                  call.scratch.reduced[static_cast<size_t>(wanted.reduce)]);
+    return ReduceTapsTo(wanted, needs_.prefill, *call.taps, call.group(),
+                        call.scratch.reduced[static_cast<size_t>(wanted.reduce)]);
   }
 
   LayerCall ForDecodeMethod(const LayerCall& call, const kernels::Taps& taps) const {
     LayerCall own = call.WithTaps(taps);
-    own.first += decode_at_;
+    own.first += decode_state_offset_;
     own.memory = nullptr;  // belongs to the prefill method
     return own;
   }
@@ -118,7 +118,7 @@ class TwoMethods final : public ForwardingMethod {
     int64_t sum = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       const int64_t held = std::max(LeftByPrefill(call, layer), min);
-      call.layer_number(layer, held_at_) = static_cast<double>(held);
+      call.layer_number(layer, size_offset_) = static_cast<double>(held);
       sum += held;
     }
     const int64_t max = call.budget * call.n_layers;
@@ -126,7 +126,7 @@ class TwoMethods final : public ForwardingMethod {
     // Layers raised to the minimum take from the others, in proportion to what each has above it.
     const int64_t layers_min = min * call.n_layers;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      double& held = call.layer_number(layer, held_at_);
+      double& held = call.layer_number(layer, size_offset_);
       const int64_t above = CountFrom(held) - min;
       held = static_cast<double>(min + above * (max - layers_min) / (sum - layers_min));
     }
@@ -159,8 +159,8 @@ class TwoMethods final : public ForwardingMethod {
 
   MethodPtr decode_;
   Needs needs_;
-  cache::StateShape decode_at_;
-  int held_at_ = 0;
+  cache::StateShape decode_state_offset_;
+  int size_offset_ = 0;
 };
 
 // Whether two methods can share a cache. Errors: what differs in their storage.
@@ -199,7 +199,7 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   if (!second.decisions.evicts_in_decode) {
     return Error{both + second.spec + " does not evict while generating"};
   }
-  if (!second.budget.Heeded()) {
+  if (!second.budget.HasEffect()) {
     return Error{both + second.spec +
                  " finds its own size and holds no budget while generating; expected a method that "
                  "does (winnow methods)"};

@@ -72,7 +72,7 @@ int64_t RowsHeld(const Harness& harness, int n_layers) {
 }
 
 // Layers raised to the decode method's minimum take from the others.
-TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
+TEST(TwoMethodsTest, RaisingLayersToTheMinimumKeepsTheTotal) {
   const auto method = Both("pyramidkv:window=2", "tova:sinks=9,queries=1");
   ASSERT_TRUE(method) << ErrorText(method);
   const int64_t min = (*method)->traits().budget.min;

@@ -177,7 +177,7 @@ struct Matcher::Data {
     tensor.shape = &n_words;
     return Ask([&] { return matcher.FillNextTokenBitmask(&tensor); });
   }
-  bool MayCome(int64_t token) const {
+  bool IsAllowed(int64_t token) const {
     const auto word = static_cast<uint32_t>(bits[static_cast<size_t>(token / 32)]);
     return (word >> (token % 32) & 1) != 0;
   }
@@ -199,7 +199,7 @@ void Matcher::Mask(std::span<float> logits) {
   if (data_->ended() || !data_->FillBits()) return;
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto token = static_cast<int64_t>(i);
-    const bool may_come = token < data_->n_tokens && data_->MayCome(token);
+    const bool may_come = token < data_->n_tokens && data_->IsAllowed(token);
     if (!may_come) logits[i] = -std::numeric_limits<float>::infinity();
   }
 }
@@ -224,7 +224,7 @@ bool Matcher::finished() const {
   if (!data_->FillBits()) return !data_->problem.empty();
   const std::vector<int>& stops = data_->matcher.GetStopTokenIds();
   for (int64_t token = 0; token < data_->n_tokens; ++token) {
-    if (data_->MayCome(token) && std::find(stops.begin(), stops.end(), token) == stops.end()) {
+    if (data_->IsAllowed(token) && std::find(stops.begin(), stops.end(), token) == stops.end()) {
       return false;
     }
   }
@@ -233,12 +233,12 @@ bool Matcher::finished() const {
 
 const std::string& Matcher::problem() const { return data_->problem; }
 const Reading& Matcher::reading() const { return data_->reading; }
-void Matcher::set_reading(const Reading& reading) { data_->reading = reading; }
+void Matcher::set_cost(const Reading& reading) { data_->reading = reading; }
 
 bool Matcher::MayBegin() {
   if (!data_->FillBits()) return data_->problem.empty();
   for (int64_t token = 0; token < data_->n_tokens; ++token) {
-    if (data_->MayCome(token)) return true;
+    if (data_->IsAllowed(token)) return true;
   }
   return false;
 }
@@ -325,8 +325,8 @@ Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
   return MakeCall(calls.dump());
 }
 
-Result<Matcher> GrammarSet::BegunCall(const BegunCallSyntax& syntax,
-                                      std::span<const ToolSchema> tools) const {
+Result<Matcher> GrammarSet::CallAfterMarker(const BegunCallSyntax& syntax,
+                                            std::span<const ToolSchema> tools) const {
   WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
   std::vector<Json> objects, ways;
   for (const Tool& tool : read) {

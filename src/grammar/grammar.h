@@ -44,7 +44,7 @@ class Matcher {
   // The work that counts for this limit. If an answer has several matchers, each continues the
   // count.
   const Reading& reading() const;
-  void set_reading(const Reading& reading);
+  void set_cost(const Reading& reading);
   Matcher Copy() const;
 
  private:
@@ -99,7 +99,8 @@ class GrammarSet {
   // together with the names exceed the limits of one schema.
   Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools) const;
   // The rest of a call after its marker. Errors: those of Calls.
-  Result<Matcher> BegunCall(const BegunCallSyntax& syntax, std::span<const ToolSchema> tools) const;
+  Result<Matcher> CallAfterMarker(const BegunCallSyntax& syntax,
+                                  std::span<const ToolSchema> tools) const;
 
  private:
   template <typename Compile>

@@ -126,7 +126,7 @@ TEST_F(GrammarTest, CallsWithoutTagsAndWithOtherNames) {
 
 TEST_F(GrammarTest, CallsThatAreBegun) {
   const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
-  const auto hermes = grammars_.BegunCall({.end = "</tool_call>"}, tools);
+  const auto hermes = grammars_.CallAfterMarker({.end = "</tool_call>"}, tools);
   ASSERT_TRUE(hermes) << hermes.error().message;
   const std::string get = R"({"name": "get", "arguments": {"a": 1}})";
   EXPECT_TRUE(Accepts(hermes->Copy(), get + "</tool_call>"));
@@ -135,12 +135,12 @@ TEST_F(GrammarTest, CallsThatAreBegun) {
   EXPECT_FALSE(Accepts(hermes->Copy(), get + "</tool_call> and")) << "the call ends there";
   EXPECT_FALSE(Accepts(hermes->Copy(), R"({"name": "get", "arguments": {"b": 1}}</tool_call>)"));
   EXPECT_FALSE(Accepts(hermes->Copy(), R"({"name": "rm")"));
-  const auto bare = grammars_.BegunCall({.arguments = "parameters"}, tools);
+  const auto bare = grammars_.CallAfterMarker({.arguments = "parameters"}, tools);
   ASSERT_TRUE(bare) << bare.error().message;
   EXPECT_TRUE(Accepts(bare->Copy(), R"({"name": "get", "parameters": {"a": 1}})"));
   EXPECT_FALSE(Accepts(bare->Copy(), get));
   for (const bool several : {false, true}) {
-    const auto listed = grammars_.BegunCall({.listed = true, .several = several}, tools);
+    const auto listed = grammars_.CallAfterMarker({.listed = true, .several = several}, tools);
     ASSERT_TRUE(listed) << listed.error().message;
     EXPECT_TRUE(Accepts(listed->Copy(), " [" + get + "]"));
     EXPECT_EQ(Accepts(listed->Copy(), "[" + get + ", " + get + "]"), several);
@@ -151,7 +151,7 @@ TEST_F(GrammarTest, CallsThatAreBegun) {
     EXPECT_FALSE(Accepts(listed->Copy(), "rm[ARGS]{}"));
     EXPECT_FALSE(Accepts(listed->Copy(), "[]"));
   }
-  EXPECT_FALSE(grammars_.BegunCall({}, {}));
+  EXPECT_FALSE(grammars_.CallAfterMarker({}, {}));
 }
 
 TEST_F(GrammarTest, ParametersReferToTheirOwnSchema) {
@@ -169,8 +169,8 @@ TEST_F(GrammarTest, ParametersReferToTheirOwnSchema) {
       {call("list", R"({"next": {"next": {"v": 1}, "v": 1}, "v": 1})"), true},
       {call("list", R"({"next": {"p": "A"}, "v": 1})"), false},
   };
-  const auto begun = grammars_.BegunCall({}, tools), forced = grammars_.Calls({}, tools);
-  const auto listed = grammars_.BegunCall({.listed = true}, tools);
+  const auto begun = grammars_.CallAfterMarker({}, tools), forced = grammars_.Calls({}, tools);
+  const auto listed = grammars_.CallAfterMarker({.listed = true}, tools);
   for (const auto* made : {&begun, &forced, &listed}) {
     ASSERT_TRUE(*made) << made->error().message;
   }
@@ -185,7 +185,7 @@ TEST_F(GrammarTest, ParametersReferToTheirOwnSchema) {
 
 TEST_F(GrammarTest, ArgumentsMayStandBeforeTheName) {
   const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
-  const auto begun = grammars_.BegunCall({}, tools), forced = grammars_.Calls({}, tools);
+  const auto begun = grammars_.CallAfterMarker({}, tools), forced = grammars_.Calls({}, tools);
   ASSERT_TRUE(begun && forced);
   const auto accepts = [&](const std::string& text) { return Accepts(begun->Copy(), text); };
   const std::string get = R"({"arguments": {"a": 1}, "name": "get"})";

@@ -83,7 +83,7 @@ class LimitsTest : public testing::Test {
     const CallSyntax syntax = {.begin = "<tool_call>", .end = "</tool_call>", .several = true};
     Try(name, refused, [&] { return grammars_.Calls(syntax, tools); });
     const BegunCallSyntax begun = {.listed = true, .several = true};
-    Try(name + ", begun", refused, [&] { return grammars_.BegunCall(begun, tools); });
+    Try(name + ", begun", refused, [&] { return grammars_.CallAfterMarker(begun, tools); });
   }
 
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;

@@ -80,7 +80,7 @@ class Joiner final : public Object {
  public:
   explicit Joiner(Text separator) : separator_(std::move(separator)) {}
   std::string_view type_name() const override { return "Joiner"; }
-  std::string Shown() const override { return "<Joiner>"; }
+  std::string Repr() const override { return "<Joiner>"; }
   bool callable() const override { return true; }
   Value Call(Interpreter& in, const Arguments&) override {
     return std::exchange(used_, true) ? in.Make(separator_) : in.MakeText("", true);
@@ -101,7 +101,7 @@ class Cycler final : public Object {
  public:
   explicit Cycler(std::vector<Value> items) : items_(std::move(items)) {}
   std::string_view type_name() const override { return "Cycler"; }
-  std::string Shown() const override { return "<Cycler>"; }
+  std::string Repr() const override { return "<Cycler>"; }
   Value Attribute(Interpreter& in, std::string_view name) override;
   Value Next() {
     const Value out = items_[at_];

@@ -15,7 +15,7 @@ class Macro final : public Object {
  public:
   Macro(const Statement& statement, Scope* around) : statement_(statement), around_(around) {}
   std::string_view type_name() const override { return "Macro"; }
-  std::string Shown() const override { return "<Macro '" + statement_.text + "'>"; }
+  std::string Repr() const override { return "<Macro '" + statement_.text + "'>"; }
   bool callable() const override { return true; }
   Value Call(Interpreter& interpreter, const Arguments& arguments) override {
     return interpreter.CallMacro(statement_, around_, arguments);

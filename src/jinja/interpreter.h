@@ -162,7 +162,7 @@ class NativeObject final : public Object {
   NativeObject(std::string_view name, Native function, Value self)
       : name_(name), function_(function), self_(std::move(self)) {}
   std::string_view type_name() const override { return "builtin_function_or_method"; }
-  std::string Shown() const override { return "<built-in function " + std::string(name_) + ">"; }
+  std::string Repr() const override { return "<built-in function " + std::string(name_) + ">"; }
   bool callable() const override { return true; }
   Value Call(Interpreter& interpreter, const Arguments& arguments) override {
     return function_(interpreter, self_, arguments);
@@ -175,13 +175,13 @@ class NativeObject final : public Object {
 };
 
 // Find built-in functions by name; null: no such function.
-Native FindFilter(std::string_view name);        // filters.cc
-Native FindTextFilter(std::string_view name);    // filters_text.cc
-Native FindListFilter(std::string_view name);    // filters_lists.cc
-Native FindGlobal(std::string_view name);        // globals.cc
-Native FindTextMethod(std::string_view name);    // methods_text.cc
-Native FindTextQuestion(std::string_view name);  // methods_text_more.cc
-Native FindListMethod(std::string_view name);    // methods_containers.cc
+Native FindFilter(std::string_view name);      // filters.cc
+Native FindTextFilter(std::string_view name);  // filters_text.cc
+Native FindListFilter(std::string_view name);  // filters_lists.cc
+Native FindGlobal(std::string_view name);      // globals.cc
+Native FindTextMethod(std::string_view name);  // methods_text.cc
+Native FindTextTest(std::string_view name);    // methods_text_more.cc
+Native FindListMethod(std::string_view name);  // methods_containers.cc
 Native FindTupleMethod(std::string_view name);
 Native FindDictMethod(std::string_view name);
 bool IsKnownTest(std::string_view name);  // tests.cc

@@ -14,7 +14,7 @@ class Changed final : public Object {
  public:
   explicit Changed(std::optional<std::vector<Value>>* last) : last_(last) {}
   std::string_view type_name() const override { return "method"; }
-  std::string Shown() const override { return "<bound method LoopContext.changed>"; }
+  std::string Repr() const override { return "<bound method LoopContext.changed>"; }
   bool callable() const override { return true; }
   Value Call(Interpreter& in, const Arguments& arguments) override {
     bool same = last_->has_value() && (*last_)->size() == arguments.values.size();
@@ -77,7 +77,7 @@ int64_t Loop::length() {
   return index0_ + 1 + static_cast<int64_t>(fetched_.size());
 }
 
-std::string Loop::Shown() const { return "<LoopContext " + std::to_string(index0_ + 1) + ">"; }
+std::string Loop::Repr() const { return "<LoopContext " + std::to_string(index0_ + 1) + ">"; }
 
 Value Loop::Call(Interpreter& interpreter, const Arguments& arguments) {
   if (!statement_.recursive) {

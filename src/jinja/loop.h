@@ -16,7 +16,7 @@ class Namespace final : public Object {
  public:
   explicit Namespace(Dict* values) : values_(values) {}
   std::string_view type_name() const override { return "Namespace"; }
-  std::string Shown() const override { return "<Namespace>"; }
+  std::string Repr() const override { return "<Namespace>"; }
   Dict* values() { return values_; }
   Value Attribute(Interpreter& interpreter, std::string_view name) override;
 
@@ -35,7 +35,7 @@ class Loop final : public Object {
   const Value& item() const { return current_; }
 
   std::string_view type_name() const override { return "LoopContext"; }
-  std::string Shown() const override;
+  std::string Repr() const override;
   bool callable() const override { return true; }
   Value Call(Interpreter& interpreter, const Arguments& arguments) override;
   Value Attribute(Interpreter& interpreter, std::string_view name) override;

@@ -21,7 +21,7 @@ Text TextIn(Interpreter& in, const char* method, const std::optional<Value>& arg
 }
 
 // A search from the right compares at every position.
-bool ChargeSearch(Interpreter& in, const Text& text, const Text& what) {
+bool CountSearchSteps(Interpreter& in, const Text& text, const Text& what) {
   return in.Step(text.size() / 256 * (what.size() / 16 + 1));
 }
 
@@ -93,7 +93,7 @@ Value SplitWith(Interpreter& in, const Value& self, const Arguments& arguments, 
   }
   const int64_t max_splits = NumberIn(in, "split", given[1], -1);
   if (in.failed() || !in.Charge(SelfText(self).size() * 2)) return Value();
-  if (from_right && separator && !ChargeSearch(in, SelfText(self), *separator)) return Value();
+  if (from_right && separator && !CountSearchSteps(in, SelfText(self), *separator)) return Value();
   return TextList(in, from_right ? SplitTextFromRight(SelfText(self), separator, max_splits)
                                  : SplitText(SelfText(self), separator, max_splits));
 }
@@ -116,7 +116,7 @@ Value PartitionAt(Interpreter& in, const Value& self, const Arguments& arguments
   if (!in.failed() && separator.empty()) in.Fail("partition: empty separator");
   if (in.failed()) return Value();
   const Text& text = SelfText(self);
-  if (last && !ChargeSearch(in, text, separator)) return Value();
+  if (last && !CountSearchSteps(in, text, separator)) return Value();
   const size_t at =
       last ? text.view().rfind(separator.view()) : FindBytes(text.view(), separator.view(), 0);
   if (at == std::string_view::npos) {
@@ -250,7 +250,7 @@ constexpr std::array<NamedNative, 22> kTextMethods = {{
 
 Native FindTextMethod(std::string_view name) {
   if (const Native found = FindIn(kTextMethods, name)) return found;
-  return FindTextQuestion(name);
+  return FindTextTest(name);
 }
 
 Value Interpreter::FindMethod(const Value& value, std::string_view name) {

@@ -181,6 +181,6 @@ constexpr std::array<NamedNative, 16> kTextQuestions = {{
 
 }  // namespace
 
-Native FindTextQuestion(std::string_view name) { return FindIn(kTextQuestions, name); }
+Native FindTextTest(std::string_view name) { return FindIn(kTextQuestions, name); }
 
 }  // namespace winnow::jinja

@@ -152,7 +152,7 @@ void Interpreter::Repr(const Value& value, Text* out) {
     if (tuple && sequence->items.size() == 1) word(",");
     word(view ? "])" : tuple ? ")" : "]");
   } else {
-    word(value.object()->Shown());
+    word(value.object()->Repr());
   }
 }
 

@@ -118,7 +118,7 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
-  virtual std::string Shown() const = 0;
+  virtual std::string Repr() const = 0;
   virtual bool callable() const { return false; }
   virtual Value Call(Interpreter& interpreter, const Arguments& arguments);
   // Undefined if there is no such attribute.

@@ -36,7 +36,7 @@ TEST_P(CompressionConformance, ReadRows) {
   }
 }
 
-TEST_P(CompressionConformance, CompareWithMean) {
+TEST_P(CompressionConformance, CosinesToMean) {
   for (const TensorType type : kCacheTypes) {
     for (const int dim : {64, 96, 128}) {
       for (const int n : {1, 33, 2500}) {
@@ -49,7 +49,7 @@ TEST_P(CompressionConformance, CompareWithMean) {
           std::reverse(rows.begin(), rows.end());
           std::vector<double> cosines(rows.size());
           const MeanCosines head = {stored.head, rows, cosines};
-          b.CompareWithMean({&head, 1});
+          b.CosinesToMean({&head, 1});
           return std::vector<float>(cosines.begin(), cosines.end());
         };
         Compare(run, kCosineTolerance, std::string(gguf::GetTypeInfo(type).name));
@@ -82,7 +82,7 @@ TEST_P(CompressionConformance, CompareWithMeanOfSeveralHeads) {
     for (size_t i = 0; i < rows.size(); ++i) {
       heads.push_back({stored[i].head, rows[i], cosines[i]});
     }
-    b.CompareWithMean(heads);
+    b.CosinesToMean(heads);
     std::vector<float> all;
     for (const auto& own : cosines) all.insert(all.end(), own.begin(), own.end());
     return all;
@@ -102,7 +102,7 @@ TEST_P(CompressionConformance, CompareWithMeanOfRowsFarFromOne) {
     const std::vector<int32_t> rows = AllRows(6);
     std::vector<double> cosines(rows.size());
     const MeanCosines head = {stored.head, rows, cosines};
-    b.CompareWithMean({&head, 1});
+    b.CosinesToMean({&head, 1});
     return std::vector<float>(cosines.begin(), cosines.end());
   };
   Compare(run, kCosineTolerance, "far from one");
@@ -225,14 +225,14 @@ TEST_P(CompressionConformance, MultipliesMatricesOnTheHost) {
   }
 }
 
-TEST_P(CompressionConformance, ExpBelow) {
+TEST_P(CompressionConformance, ExpMinusMax) {
   for (const int n : {1, 16, 100}) {
     const auto run = [&](Backend& b) {
       std::vector<float> x = Random(5).Normal(n, 10.0f);
       x[0] = 1000;  // clamped to e^80
       const auto nan = static_cast<size_t>(n / 2);
       if (n > 1) x[nan] = std::numeric_limits<float>::quiet_NaN();
-      b.ExpBelow(x, 3.0f);
+      b.ExpMinusMax(x, 3.0f);
       if (n > 1) {
         EXPECT_EQ(x[nan], 0);
         x[nan] = 1;

@@ -24,7 +24,7 @@ class EntriesConformance : public AttentionConformanceBase {
 
 TEST_P(EntriesConformance, RotationEveryCacheType) {
   for (const TensorType type : kCacheTypes) {
-    for (const Rotate rotate : {Rotate::kHalves, Rotate::kNeighbours}) {
+    for (const Rotate rotate : {Rotate::kHalves, Rotate::kInterleaved}) {
       CheckFewAndMany({.n_slots = 333,
                        .kv_heads = 2,
                        .group = 3,
@@ -38,7 +38,7 @@ TEST_P(EntriesConformance, RotationEveryCacheType) {
 TEST_P(EntriesConformance, RotationEveryDimension) {
   for (const int dim : {64, 80, 96, 100, 128}) {
     for (const int n_rotated : {0, dim / 2, 20}) {
-      for (const Rotate rotate : {Rotate::kHalves, Rotate::kNeighbours}) {
+      for (const Rotate rotate : {Rotate::kHalves, Rotate::kInterleaved}) {
         CheckFewAndMany({.n_slots = 70,
                          .group = 4,
                          .key_dim = dim,
@@ -55,7 +55,7 @@ TEST_P(EntriesConformance, RotationEveryDimension) {
 // Scaled rotations, as models with extended contexts (YaRN) have them: the product of two rotations
 // is not the rotation by the sum of their angles.
 TEST_P(EntriesConformance, RotationOfAMagnitude) {
-  for (const Rotate rotate : {Rotate::kHalves, Rotate::kNeighbours}) {
+  for (const Rotate rotate : {Rotate::kHalves, Rotate::kInterleaved}) {
     CheckFewAndMany(
         {.n_slots = 150, .kv_heads = 2, .group = 3, .rotate = rotate, .magnitude = 1.2});
   }
@@ -142,7 +142,7 @@ TEST_P(EntriesConformance, TapsAreOfEntries) {
   for (const Reduce reduce : {Reduce::kMean, Reduce::kMax, Reduce::kSum, Reduce::kNone}) {
     const TapSpec all = {
         .last_rows = 5, .column_sums = true, .square_sums = true, .reduce = reduce};
-    for (const Rotate rotate : {Rotate::kNot, Rotate::kNeighbours}) {
+    for (const Rotate rotate : {Rotate::kNot, Rotate::kInterleaved}) {
       CheckFewAndMany({.n_slots = 290, .kv_heads = 2, .group = 3, .rotate = rotate}, all);
       CheckFewAndMany({.n_slots = 190,
                        .kv_heads = 2,

@@ -62,7 +62,7 @@ struct HostProduct {
 inline void Check(const HostProduct& p) {
   WINNOW_CHECK(p.a.cols == p.b.rows && p.out.rows == p.a.rows && p.out.cols == p.b.cols);
 }
-inline constexpr float kMaxExponent = 80;  // limit of the exponent in Backend::ExpBelow
+inline constexpr float kMaxExponent = 80;  // limit of the exponent in Backend::ExpMinusMax
 
 enum class Activation { kSilu, kGelu };  // GELU: the tanh approximation, as in the reference engine
 

@@ -169,7 +169,7 @@ std::vector<float> RowsTimes(Backend& backend, const Weight& weight, std::span<c
 }
 
 // The same rows in calls of 1, 2, 3, 11, 16 and all rows.
-TEST_P(MatMulTest, BatchInvariantRowsHaveTheSameBitsInAnyCompany) {
+TEST_P(MatMulTest, BatchInvariantRowsHaveTheSameBitsWithAnyOtherRows) {
   constexpr int64_t kRows = 33, kTokens = 37;
   const auto [target, type] = GetParam();
   ThreadPool pool(3);

@@ -125,7 +125,7 @@ class Backend {
   // Runs several searches, for example one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
   // Computes the cosines of several heads, which share the threads.
-  virtual void CompareWithMean(std::span<const MeanCosines> heads) = 0;
+  virtual void CosinesToMean(std::span<const MeanCosines> heads) = 0;
   // Reverses RoPE on the keys of rows 0..positions.size() - 1, from their positions; reverses
   // Hadamard, which follows RoPE, first. Stores the keys again.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
@@ -142,7 +142,7 @@ class Backend {
   // A product of float matrices on the calling thread. Sums in float, in the order of k.
   virtual void Multiply(const HostProduct& product) const = 0;
   // x[i] = e^min(x[i] - max, kMaxExponent), 0 for NaN: softmax weights before normalisation.
-  virtual void ExpBelow(std::span<float> x, float max) const = 0;
+  virtual void ExpMinusMax(std::span<float> x, float max) const = 0;
   // Calls body(i) for every i in [0, n) on the backend's threads, in any order: for per-head host
   // data of a caller. A body may call only the operations on host data above, and CopyBytes to a
   // range that no other body writes.

@@ -202,7 +202,7 @@ TEST_P(SimilarityConformance, EqualOnesByRank) {
 }
 
 // The result is that of a search without `min_similarity`, or nothing if that is less similar.
-TEST_P(SimilarityConformance, LeastSimilarity) {
+TEST_P(SimilarityConformance, MinSimilarity) {
   std::vector<int32_t> to = AllRows(kStored);
   // No row of `from` is compared with itself.
   std::erase_if(to, [](int32_t row) { return row % 29 == 1; });

@@ -20,11 +20,11 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 // Keys that would change the arithmetic of the supported architectures. Converters of these
 // architectures do not write them; results for a file that has one would be wrong. `neutral` is the
 // value that has no effect.
-struct ForeignKey {
+struct UnsupportedKey {
   std::string_view name;
   double neutral;
 };
-constexpr ForeignKey kForeignKeys[] = {
+constexpr UnsupportedKey kForeignKeys[] = {
     {"attn_logit_softcapping", 0},
     {"final_logit_softcapping", 0},
     {"logit_scale", 1},
@@ -300,14 +300,14 @@ Result<int64_t> ReadVocabulary(const gguf::File& file, const Keys& keys) {
                keys.FullName("vocab_size") + " is there"};
 }
 
-Result<void> RefuseForeign(const gguf::File& file, const Keys& keys) {
+Result<void> RejectUnsupported(const gguf::File& file, const Keys& keys) {
   WINNOW_ASSIGN(const int64_t n_experts,
                 keys.Integer("expert_count", {0, std::numeric_limits<int64_t>::max()}, 0));
   if (n_experts > 0) {
     return Error{"model: a mixture of " + std::to_string(n_experts) + " experts (" +
                  keys.FullName("expert_count") + ") is not supported"};
   }
-  for (const ForeignKey& key : kForeignKeys) {
+  for (const UnsupportedKey& key : kForeignKeys) {
     const std::string name = keys.FullName(key.name);
     WINNOW_ASSIGN(const std::optional<double> found, file.Float(name));
     if (found && *found != key.neutral && *found != 0) {
@@ -333,7 +333,7 @@ Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
   h.name = std::string(name.value_or(""));
 
   const Keys keys(file, h.architecture);
-  WINNOW_TRY(RefuseForeign(file, keys));
+  WINNOW_TRY(RejectUnsupported(file, keys));
   WINNOW_ASSIGN(const int64_t n_layers, keys.Integer("block_count", {1, kMaxLayers}));
   h.n_layers = static_cast<int>(n_layers);
   WINNOW_ASSIGN(h.embedding, keys.Integer("embedding_length", {1, kMaxWidth}));

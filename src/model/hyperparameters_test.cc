@@ -56,7 +56,7 @@ TEST(ReadHyperparameters, Plain) {
   ASSERT_EQ(h.layers.size(), 2u);
   EXPECT_EQ(h.layers[0].feed_forward, 96);
   EXPECT_EQ(h.layers[1], h.layers[0]);
-  EXPECT_TRUE(h.heads_alike());
+  EXPECT_TRUE(h.has_equal_heads());
   EXPECT_EQ(h.vocabulary, 70);
   EXPECT_EQ(h.trained_context, 2048);
   EXPECT_FLOAT_EQ(h.norm_epsilon, 1e-5f);

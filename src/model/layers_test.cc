@@ -63,11 +63,11 @@ TinySpec DifferentLayers() {
 TEST(Layers, DifferInHeadsAndWidthAndComputeTheSameAsPaddedOnes) {
   TinySpec spec = DifferentLayers();
   const Loaded different = Load(spec);
-  EXPECT_FALSE(different.model->hyperparameters().heads_alike());
+  EXPECT_FALSE(different.model->hyperparameters().has_equal_heads());
   const std::vector<float> found = LastLogits(different);
   spec.pad_layers = true;
   const Loaded padded = Load(spec);
-  EXPECT_TRUE(padded.model->hyperparameters().heads_alike());
+  EXPECT_TRUE(padded.model->hyperparameters().has_equal_heads());
   const std::vector<float> expected = LastLogits(padded);
   ExpectClose(found, expected);
   spec.pad_layers = false;
@@ -82,7 +82,7 @@ TEST(Layers, DifferInHeadsAndWidthAndComputeTheSameAsPaddedOnes) {
   EXPECT_NE(found, LastLogits(Load(spec)));
 }
 
-TEST(Layers, TheCacheTakesWhatEachLayerNeeds) {
+TEST(Layers, CacheHasEachLayersSize) {
   const Loaded loaded = Load(DifferentLayers());
   const auto cache = loaded.NewCache(100, kernels::TensorType::kF16);
   const std::vector<int32_t> tokens = testing::Tokens(kTokens);

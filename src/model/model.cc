@@ -53,7 +53,7 @@ bool Model::Fits(const cache::CacheConfig& config) const {
   return true;
 }
 
-bool Hyperparameters::heads_alike() const {
+bool Hyperparameters::has_equal_heads() const {
   const LayerSpec& first = layers.front();
   return std::ranges::all_of(layers, [&](const LayerSpec& layer) {
     return layer.n_heads == first.n_heads && layer.n_kv_heads == first.n_kv_heads &&

@@ -62,7 +62,7 @@ struct Hyperparameters {
 
   const LayerSpec& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   // Whether all layers have equal numbers of heads, of equal sizes.
-  bool heads_alike() const;
+  bool has_equal_heads() const;
 };
 
 // Reads and checks the hyperparameters without loading weights (for `inspect`). Errors: unknown

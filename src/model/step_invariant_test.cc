@@ -59,7 +59,7 @@ std::vector<Answer> AskAll(const Loaded& loaded, const std::vector<int>& lengths
   return answers;
 }
 
-TEST(StepInvariant, ASpanGetsTheSameBitsInAnyCompany) {
+TEST(StepInvariant, ASpanGetsTheSameBitsWithAnyOtherSpans) {
   const std::vector<int> lengths = {20, 300, 1, 150, 7, 128};
   for (const auto type : {kernels::TensorType::kF32, kernels::TensorType::kQ8_0}) {
     testing::TinySpec spec = testing::MakeTinySpec("llama");

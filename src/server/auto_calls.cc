@@ -46,7 +46,7 @@ AutoCalls::AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::Ans
 
 grammar::Matcher AutoCalls::NewCall() const {
   grammar::Matcher call = shared_->call.Copy();
-  call.set_reading(reading_);
+  call.set_cost(reading_);
   return call;
 }
 

@@ -66,7 +66,7 @@ class AutoCallsTest : public ::testing::Test {
   bool IsFree(runtime::TokenConstraint& constraint) const {
     return static_cast<int64_t>(Possible(constraint).size()) == tokenizer_->vocabulary_size();
   }
-  bool MayCome(runtime::TokenConstraint& constraint, TokenId token) const {
+  bool IsAllowed(runtime::TokenConstraint& constraint, TokenId token) const {
     const std::vector<TokenId> possible = Possible(constraint);
     return std::find(possible.begin(), possible.end(), token) != possible.end();
   }
@@ -74,7 +74,7 @@ class AutoCallsTest : public ::testing::Test {
   bool Write(runtime::TokenConstraint& constraint, const std::string& text) const {
     for (const char c : text) {
       const auto token = static_cast<TokenId>(static_cast<unsigned char>(c));
-      if (!MayCome(constraint, token)) return false;
+      if (!IsAllowed(constraint, token)) return false;
       constraint.Accept(token);
     }
     return true;
@@ -114,7 +114,7 @@ TEST_F(AutoCallsTest, TextIsFree) {
 TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
   const auto hermes = Make(ToolFormat::kHermes);
   EXPECT_TRUE(Write(*hermes, "Well <tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": "));
-  EXPECT_FALSE(MayCome(*hermes, '3'));
+  EXPECT_FALSE(IsAllowed(*hermes, '3'));
   EXPECT_TRUE(Write(*hermes, "2}}\n</tool_call>"));
   EXPECT_TRUE(IsFree(*hermes)) << "the call is over";
   EXPECT_FALSE(hermes->finished());
@@ -131,7 +131,7 @@ TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
   EXPECT_FALSE(Write(*mistral->Copy(), "rm"));
   EXPECT_TRUE(Write(*mistral->Copy(), " [{\"name\": \"get\", \"arguments\": {\"a\": 1}}, {"));
   EXPECT_TRUE(Write(*mistral, "get"));
-  EXPECT_TRUE(MayCome(*mistral, kArgs));
+  EXPECT_TRUE(IsAllowed(*mistral, kArgs));
   mistral->Accept(kArgs);
   EXPECT_TRUE(Write(*mistral, "{\"a\": 1}"));
   EXPECT_TRUE(IsFree(*mistral));
@@ -140,11 +140,11 @@ TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
 TEST_F(AutoCallsTest, TheTokenThatBeginsACallBringsNothingWrong) {
   const auto constraint = Make(ToolFormat::kHermes);
   ASSERT_TRUE(Write(*constraint, "a <tool_call"));
-  EXPECT_FALSE(MayCome(*constraint, kEndsAndGoesOn));
+  EXPECT_FALSE(IsAllowed(*constraint, kEndsAndGoesOn));
   EXPECT_EQ(Possible(*constraint).size() + 1, static_cast<size_t>(tokenizer_->vocabulary_size()));
   constraint->Accept(kEndsLine);
-  EXPECT_TRUE(MayCome(*constraint, '{'));
-  EXPECT_FALSE(MayCome(*constraint, 'a'));
+  EXPECT_TRUE(IsAllowed(*constraint, '{'));
+  EXPECT_FALSE(IsAllowed(*constraint, 'a'));
 }
 
 TEST_F(AutoCallsTest, OneCallAtMost) {

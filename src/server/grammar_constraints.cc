@@ -89,7 +89,7 @@ class GrammarConstraints final : public ConstraintFactory {
       case ConstraintSpec::Kind::kCalls:
         return of_calls.Calls(CallSyntaxFrom(spec), tools);
       case ConstraintSpec::Kind::kAutoCalls:
-        return of_calls.BegunCall(BegunCallSyntaxFrom(spec), tools);
+        return of_calls.CallAfterMarker(BegunCallSyntaxFrom(spec), tools);
       case ConstraintSpec::Kind::kNone:
         break;
     }

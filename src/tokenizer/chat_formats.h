@@ -15,7 +15,7 @@ struct ChatTurn {
 // Where the system message goes.
 enum class SystemPlace {
   kOwnTurn,
-  kOpensUser,  // into the first user turn; the system `before` replaces that of the user
+  kPrefixesUserTurn,  // into the first user turn; the system `before` replaces that of the user
 };
 
 // The roles whose contents are stripped of surrounding white space.

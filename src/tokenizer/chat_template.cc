@@ -138,7 +138,7 @@ Result<std::vector<MarkedText>> ChatTemplate::Format(std::span<const ChatMessage
       return Error{"chat: message " + std::to_string(i) + " has the role '" +
                    gguf::Printable(role) + "', expected system, user or assistant"};
     }
-    const bool opens_user = role == "system" && format_->place == SystemPlace::kOpensUser;
+    const bool opens_user = role == "system" && format_->place == SystemPlace::kPrefixesUserTurn;
     if (opens_user && (i + 1 == messages.size() || messages[i + 1].role != "user")) {
       return Error{"chat: message " + std::to_string(i) + " has the role 'system', which " +
                    std::string(name()) +

@@ -111,7 +111,7 @@ std::vector<Fragment> SpecialTokens::Partition(std::string_view text,
       fragments.push_back(
           {.text = text.substr(found.begin, entry.text.size()), .token = entry.token});
       at = found.end();
-      while (entry.takes_space_behind && at < text.size() && IsAsciiSpace(text[at])) ++at;
+      while (entry.strips_space_after && at < text.size() && IsAsciiSpace(text[at])) ++at;
     }
   }
   add_text(text.size());

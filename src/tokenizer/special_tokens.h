@@ -33,7 +33,7 @@ class SpecialTokens {
     // Also recognized in plain text.
     bool in_plain_text = false;
     // White space that follows the token is dropped.
-    bool takes_space_behind = false;
+    bool strips_space_after = false;
   };
 
   SpecialTokens() = default;

@@ -51,7 +51,7 @@ TEST(SpecialTokens, OfEqualTextsTheLastCounts) {
 }
 
 TEST(SpecialTokens, TakesTheSpaceBehindWhereItIsItsOwn) {
-  const SpecialTokens tokens({{.text = "<a>", .token = 1, .takes_space_behind = true}, {"<b>", 2}});
+  const SpecialTokens tokens({{.text = "<a>", .token = 1, .strips_space_after = true}, {"<b>", 2}});
   EXPECT_EQ(Partition(tokens, "x <a> \n\ty"), "'x ' #1 'y'");
   EXPECT_EQ(Partition(tokens, "<a> <b> y"), "#1 #2 ' y'");
   EXPECT_EQ(Partition(tokens, "<a>  "), "#1");

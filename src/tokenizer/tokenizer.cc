@@ -221,7 +221,7 @@ class VocabularyTokenizer final : public Tokenizer {
       entries.push_back({.text = text,
                          .token = token,
                          .in_plain_text = vocabulary_.kinds[token] == TokenKind::kUserDefined,
-                         .takes_space_behind = phi3 && !Contains(kPhi3KeepsSpaceBehind, text)});
+                         .strips_space_after = phi3 && !Contains(kPhi3KeepsSpaceBehind, text)});
     }
     special_ = SpecialTokens(std::move(entries));
   }

@@ -31,6 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     winnow::fuzz::SetHash(bytes, section);
   }
   const std::string path = folder.Write("a.session", bytes);
-  winnow::fuzz::RestoreAndGoOn(seeds.engine(), seed, path);
+  winnow::fuzz::RestoreAndContinue(seeds.engine(), seed, path);
   return 0;
 }

@@ -116,7 +116,7 @@ inline void SetHash(std::string& bytes, size_t section) {
 
 // Restores a session and continues it: generated tokens, another prompt, saving. Returns the
 // message of what was refused; empty: everything worked.
-inline std::string RestoreAndGoOn(Engine& engine, const Seed& seed, const std::string& path) {
+inline std::string RestoreAndContinue(Engine& engine, const Seed& seed, const std::string& path) {
   auto session = runtime::RestoreSession(engine, seed.options, path);
   if (!session) {
     WINNOW_CHECK(!session.error().message.empty());

@@ -33,7 +33,7 @@ void PrintTo(const Figure& figure, std::ostream* out) { *out << figure.model; }
 
 class RealPerplexity : public ::testing::TestWithParam<Figure> {};
 
-TEST_P(RealPerplexity, IsLlamaCpps) {
+TEST_P(RealPerplexity, MatchesLlamaCpp) {
   const Figure& figure = GetParam();
   const std::filesystem::path data = "../shared/data";
   if (!std::filesystem::exists(data / figure.model) ||

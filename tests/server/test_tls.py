@@ -38,7 +38,7 @@ class Tls(unittest.TestCase):
             with urllib.request.urlopen(server.url + "/health", context=context, timeout=30) as answer:
                 self.assertEqual(answer.status, 200)
 
-    def test_the_end_is_said(self):
+    def test_close_notify_is_sent(self):
         """The server sends close_notify: without it, the response could have been truncated."""
         with Server(*self.flags()) as server:
             context = ssl.create_default_context(cafile=self.folder / "cert.pem")

@@ -31,7 +31,7 @@ constexpr int kWitnessEvery = 500;  // cases between two checks of the open sess
 
 char g_line[256];
 
-void Announce(int signal) {
+void OnFatalSignal(int signal) {
   const char* what = signal == SIGALRM ? "session_mutations: a case hangs: "
                                        : "session_mutations: a case ended the process: ";
   (void)!write(STDERR_FILENO, what, std::strlen(what));
@@ -179,7 +179,7 @@ std::string RestoreAsServed(winnow::runtime::Engine& engine, const std::string& 
   if (!options) return options.error().message;
   Seed seed;
   seed.options = *options;
-  return winnow::fuzz::RestoreAndGoOn(engine, seed, path);
+  return winnow::fuzz::RestoreAndContinue(engine, seed, path);
 }
 
 int Misuse() {
@@ -205,9 +205,9 @@ int main(int argc, char** argv) {
     }
     (name == "--seed" ? first : count) = value;
   }
-  std::signal(SIGABRT, Announce);
-  std::signal(SIGSEGV, Announce);
-  std::signal(SIGALRM, Announce);
+  std::signal(SIGABRT, OnFatalSignal);
+  std::signal(SIGSEGV, OnFatalSignal);
+  std::signal(SIGALRM, OnFatalSignal);
   winnow::fuzz::Seeds seeds;
   const winnow::fuzz::TemporaryFolder folder;
   const std::string untouched = folder.Write("witness.session", seeds.at(0).bytes);
@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
     std::string bytes;
     const Seed& seed = Mutator(seeds, i).Mutate(bytes);
     const std::string path = folder.Write("a.session", bytes);
-    std::string problem = i % 2 == 0 ? winnow::fuzz::RestoreAndGoOn(seeds.engine(), seed, path)
+    std::string problem = i % 2 == 0 ? winnow::fuzz::RestoreAndContinue(seeds.engine(), seed, path)
                                      : RestoreAsServed(seeds.engine(), path);
     alarm(0);
     n_accepted += problem.empty() ? 1 : 0;

@@ -24,7 +24,7 @@ constexpr int kCaseTimeoutSeconds = 120;  // seconds a case may take
 // hang.
 char g_line[4096];
 
-void Announce(int signal) {
+void OnFatalSignal(int signal) {
   const char* what =
       signal == SIGALRM ? "sweep: a case hangs\n" : "sweep: a case ended the process\n";
   (void)!write(STDERR_FILENO, what, std::strlen(what));
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
     }
   }
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM}) {
-    std::signal(signal, Announce);
+    std::signal(signal, OnFatalSignal);
   }
   winnow::sweep::Runner runner;
   if (one) return RunOne(runner, seed) ? 0 : 1;

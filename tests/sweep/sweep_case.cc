@@ -95,7 +95,7 @@ Case MakeCase(uint64_t seed) {
 
   int64_t min = 1;
   bool needs_budget = false;
-  bool heeds_budget = false;
+  bool budget_has_effect = false;
   if (draw.Chance(0.95)) {
     c.method = draw.Method();
     compression::MethodPtr method = compression::MakeMethod(c.method).value();
@@ -109,7 +109,7 @@ Case MakeCase(uint64_t seed) {
     }
     min = method->traits().budget.min;
     needs_budget = method->traits().budget.needed;
-    heeds_budget = needs_budget || method->traits().budget.held;
+    budget_has_effect = needs_budget || method->traits().budget.held;
   }
   c.context = draw.Pick<int64_t>({60, 128, 300, 300, 700});
   c.chunk = draw.Chance(0.6) ? 0 : draw.Pick<int64_t>({1, 2, 7, 16, 33, 64, 200});
@@ -119,7 +119,7 @@ Case MakeCase(uint64_t seed) {
   const int64_t budget =
       draw.Chance(0.03) ? draw.Between(1, min) : std::max(min, draw.Between(1, 90));
   const double kind = draw.Chance(0.5) ? 0 : 1;
-  if (!heeds_budget || draw.Chance(0.4)) {
+  if (!budget_has_effect || draw.Chance(0.4)) {
     if (needs_budget || draw.Chance(0.6)) {
       // The bytes of `budget` tokens in all layers, times 1 to 4.
       const int64_t row_bytes =
@@ -141,9 +141,9 @@ Case MakeCase(uint64_t seed) {
   for (int64_t n = draw.Between(1, 5); n > 0; --n) {
     Turn turn;
     if (!c.turns.empty()) {
-      turn.start =
-          draw.Pick<Turn::Start>({Turn::Start::kGoOn, Turn::Start::kGoOn, Turn::Start::kGoOn,
-                                  Turn::Start::kFork, Turn::Start::kTruncate, Turn::Start::kReset});
+      turn.start = draw.Pick<Turn::Start>({Turn::Start::kContinue, Turn::Start::kContinue,
+                                           Turn::Start::kContinue, Turn::Start::kFork,
+                                           Turn::Start::kTruncate, Turn::Start::kReset});
     }
     turn.n_prompt =
         static_cast<int>(draw.Chance(0.1) ? 0 : draw.Between(1, draw.Chance(0.5) ? 40 : 250));

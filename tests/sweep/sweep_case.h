@@ -11,8 +11,8 @@
 namespace winnow::sweep {
 
 struct Turn {
-  enum class Start { kGoOn, kReset, kTruncate, kFork };
-  Start start = Start::kGoOn;
+  enum class Start { kContinue, kReset, kTruncate, kFork };
+  Start start = Start::kContinue;
   int n_prompt = 0;
   int n_generate = 0;
 };

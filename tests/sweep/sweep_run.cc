@@ -244,13 +244,13 @@ Engine& Runner::FindEngine(const Case& c, int n_threads) {
 
 std::string Runner::Run(const Case& c) {
   ++counts_.n_cases;
-  SweepSession sitting(FindEngine(c, c.n_threads), c, counts_);
-  std::string problem = sitting.Run();
+  SweepSession first_run(FindEngine(c, c.n_threads), c, counts_);
+  std::string problem = first_run.Run();
   if (!problem.empty() || c.other_threads == 0) return problem;
   SweepSession again(FindEngine(c, c.other_threads), c, counts_);
   problem = again.Run();
   if (!problem.empty()) return problem;
-  if (sitting.ends() == again.ends()) return "";
+  if (first_run.ends() == again.ends()) return "";
   return "other bits with " + std::to_string(c.other_threads) + " threads";
 }
 

@@ -41,7 +41,7 @@ class EntryList {
 
   // Whether slot i holds the entry at position i.
   bool slots_are_positions() const {
-    return slots_.is_identity() && !positions_.has_gaps() && oldest(0) == 0;
+    return slots_.is_identity() && !positions_.is_stored() && oldest(0) == 0;
   }
   // Positions by slot. Requires: out.size() == size().
   void CopyPositionsTo(std::span<Position> out) const;

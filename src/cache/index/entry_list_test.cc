@@ -30,7 +30,7 @@ struct PlainList {
     std::vector<Slot> left;
     for (const Slot slot : order) {
       const Slot place = moves.place_of[static_cast<size_t>(slot)];
-      if (place != kGone) left.push_back(place);
+      if (place != kDropped) left.push_back(place);
     }
     order = left;
     moves.ApplyMoves(positions, left.size());

@@ -10,8 +10,8 @@
 namespace winnow::cache {
 
 // Moves the last of `n` places into the dropped ones, so that 0..n - n_dropped - 1 are occupied.
-// `place_of[i]` becomes the new place of i, or kGone if dropped; `from` and `to` list the moves.
-constexpr int32_t kGone = -1;
+// `place_of[i]` becomes the new place of i, or kDropped if dropped; `from` and `to` list the moves.
+constexpr int32_t kDropped = -1;
 struct Moves {
   std::vector<int32_t> place_of;
   std::vector<int32_t> from;
@@ -22,8 +22,8 @@ struct Moves {
     for (size_t i = 0; i < n; ++i) place_of[i] = static_cast<int32_t>(i);
     for (const int32_t place : dropped) {
       WINNOW_CHECK(place >= 0 && static_cast<size_t>(place) < n &&
-                   place_of[static_cast<size_t>(place)] != kGone);
-      place_of[static_cast<size_t>(place)] = kGone;
+                   place_of[static_cast<size_t>(place)] != kDropped);
+      place_of[static_cast<size_t>(place)] = kDropped;
     }
     from.clear();
     to.clear();
@@ -31,7 +31,7 @@ struct Moves {
     size_t mover = n_left;
     for (const int32_t hole : dropped) {
       if (static_cast<size_t>(hole) >= n_left) continue;
-      while (place_of[mover] == kGone) ++mover;
+      while (place_of[mover] == kDropped) ++mover;
       from.push_back(static_cast<int32_t>(mover));
       to.push_back(hole);
       place_of[mover] = hole;

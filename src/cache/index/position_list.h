@@ -36,7 +36,7 @@ class PositionList {
   void CopyTo(std::span<Position> out) const;
 
   // Whether positions are stored one by one. If not, the entry of rank r is at first() + r.
-  bool has_gaps() const { return listed_; }
+  bool is_stored() const { return listed_; }
   Position first() const { return first_; }
 
   void ShrinkToFit();

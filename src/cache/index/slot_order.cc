@@ -106,7 +106,7 @@ void SlotOrder::Move(const Moves& moves, std::vector<int32_t>& ranks) {
   bool in_place = true;
   for (size_t rank = 0; rank < n_; ++rank) {
     const Slot place = moves.place_of[static_cast<size_t>((*this)[rank])];
-    if (place == kGone) continue;
+    if (place == kDropped) continue;
     in_place &= static_cast<size_t>(place) == ranks.size();
     ranks.push_back(static_cast<int32_t>(rank));
   }

@@ -98,17 +98,17 @@ void Placement::Scatter() {
 }
 
 bool Placement::ShouldGather() const {
-  if (gathered_ || !shrunk_ || outgrown_) return false;
+  if (gathered_ || !shrunk_ || outgrew_gathering_) return false;
   const int64_t bytes = GatheredBytes();
   return bytes >= config_.gather_from_bytes && bytes <= gathering_bytes_;
 }
 
 void Placement::Arrange() {
   if (phase_ == Phase::kPrefill) {
-    outgrown_ = false;  // after this prompt the cache may keep its size again
+    outgrew_gathering_ = false;  // after this prompt the cache may keep its size again
   } else if (ShouldGather()) {
     Gather(/*written=*/true);
-  } else if (!outgrown_) {
+  } else if (!outgrew_gathering_) {
     shrunk_ = false;  // do not check again in every step
   }
 }
@@ -117,7 +117,7 @@ void Placement::MakeRoom(const Layer& layer, int64_t n) {
   if (!gathered_) return;
   for (size_t head = 0; head < layer.stores.size(); ++head) {
     if (layer.stores[head].n_slots + n <= layer.max_rows[head]) continue;
-    outgrown_ = phase_ == Phase::kDecode;
+    outgrew_gathering_ = phase_ == Phase::kDecode;
     shrunk_ = true;  // as before gathering
     return Scatter();
   }

@@ -245,7 +245,7 @@ void Placement::AssignRows(int layer_index, size_t head, int64_t n_rows,
 
 void Placement::Clear() {
   if (gathered_) Scatter();
-  shrunk_ = outgrown_ = false;
+  shrunk_ = outgrew_gathering_ = false;
 }
 
 void Placement::CopyFrom(const Placement& other) {
@@ -257,7 +257,7 @@ void Placement::CopyFrom(const Placement& other) {
   // Request huge pages before writing: that is cheaper. Another prompt may follow the copy of a
   // prompt, so its rows stay in their regions; a copy of a gathered cache is gathered too.
   shrunk_ = other.shrunk_ || other.gathered_;
-  outgrown_ = other.outgrown_;
+  outgrew_gathering_ = other.outgrew_gathering_;
   if (other.gathered_ && ShouldGather()) {
     Gather(/*written=*/false);
   } else {

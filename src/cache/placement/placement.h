@@ -106,8 +106,9 @@ class Placement {
   int64_t gathering_offset_ = 0;
   int64_t gathering_bytes_ = 0;  // 0: never
   bool gathered_ = false;
-  bool shrunk_ = false;    // much was evicted since the rows were gathered or cleared
-  bool outgrown_ = false;  // gathered rows had to move back while generating, since the last prompt
+  bool shrunk_ = false;  // much was evicted since the rows were gathered or cleared
+  bool outgrew_gathering_ =
+      false;  // gathered rows had to move back while generating, since the last prompt
 
   // Buffers, kept so that a decode step allocates nothing.
   std::vector<int64_t> first_slot_;

@@ -25,7 +25,7 @@ struct Targets {
 // One KV head's part of a merge.
 struct Head {
   int kv_head = 0;
-  size_t n_spared = 0;             // first ranks that cannot be targets
+  size_t n_excluded = 0;           // first ranks that cannot be targets
   std::span<int32_t> stay;         // slots that can be targets; in a step nearly the identity
   std::span<int32_t> not_targets;  // slots of spared and evicted entries, ascending
   std::span<int32_t> evicted;      // slots, by rank
@@ -85,13 +85,13 @@ class NearestMerger final : public Merger {
         const size_t n_slots = input.call.order(static_cast<int>(i)).size();
         const size_t n_evicted = input.evicted[i].size();
         // The first rank that can be a target; none before it is evicted.
-        const size_t n_spared = c_.into_sinks ? 0 : std::min(n_slots, sinks);
-        if (n_evicted == 0 || n_slots <= n_evicted + n_spared) continue;
-        body(static_cast<int>(i), n_spared, n_slots - n_evicted - n_spared, n_evicted);
+        const size_t n_excluded = c_.into_sinks ? 0 : std::min(n_slots, sinks);
+        if (n_evicted == 0 || n_slots <= n_evicted + n_excluded) continue;
+        body(static_cast<int>(i), n_excluded, n_slots - n_evicted - n_excluded, n_evicted);
       }
     };
-    each([&](int, size_t n_spared, size_t, size_t n_evicted) {
-      n_indices += n_spared + 6 * n_evicted;
+    each([&](int, size_t n_excluded, size_t, size_t n_evicted) {
+      n_indices += n_excluded + 6 * n_evicted;
       n_floats += 2 * n_evicted;
     });
     std::vector<std::vector<int32_t>>& all_slots = input.call.scratch.all_slots;
@@ -107,16 +107,16 @@ class NearestMerger final : public Merger {
       from = from.subspan(n);
       return taken;
     };
-    each([&](int kv_head, size_t n_spared, size_t n_stay, size_t n_evicted) {
+    each([&](int kv_head, size_t n_excluded, size_t n_stay, size_t n_evicted) {
       std::vector<int32_t>& slots = all_slots[n_heads];
       Head& head = heads[n_heads++];
       head.kv_head = kv_head;
-      head.n_spared = n_spared;
+      head.n_excluded = n_excluded;
       for (size_t slot = slots.size(); slot < n_stay; ++slot) {
         slots.push_back(static_cast<int32_t>(slot));
       }
       head.stay = std::span(slots).first(n_stay);
-      head.not_targets = take(free_indices, n_spared + n_evicted);
+      head.not_targets = take(free_indices, n_excluded + n_evicted);
       head.evicted = take(free_indices, n_evicted);
       head.by_target = take(free_indices, 2 * n_evicted);
       for (Targets& targets : head.targets) {
@@ -133,7 +133,8 @@ class NearestMerger final : public Merger {
     for (size_t i = 0; i < evicted.size(); ++i) {
       head.evicted[i] = order[static_cast<size_t>(evicted[i])];
     }
-    const auto spared = std::ranges::copy(order.first(head.n_spared), head.not_targets.begin()).out;
+    const auto spared =
+        std::ranges::copy(order.first(head.n_excluded), head.not_targets.begin()).out;
     std::ranges::copy(head.evicted, spared);
     std::ranges::sort(head.not_targets);
     // The last slots fill the places of slots that are no targets.

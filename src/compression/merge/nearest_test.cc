@@ -68,7 +68,7 @@ class NearestTest : public ::testing::Test {
 };
 
 // docs/methods/semantics.md#d2o, the worked example: three conserved entries, three evicted.
-TEST_F(NearestTest, OnlyWhatReachesTheMeanMerges) {
+TEST_F(NearestTest, OnlySimilaritiesAboveTheMeanMerge) {
   keys_ = {{1, 0}, {0, 2}, {1, 1}, {2, 0}, {1, -0.2f}, {0.2f, 1}};
   values_ = {{1, 1}, {2, 0}, {0, 3}, {0, 1}, {4, 4}, {1, 0}};
   Use({});

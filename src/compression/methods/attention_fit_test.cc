@@ -51,7 +51,7 @@ std::vector<double> Factors(const Numbers& kept, const std::vector<double>& mass
 }
 
 // The residual is orthogonal to every column.
-TEST(AttentionFitTest, LeastSquaresLeavesNothingThatAColumnCouldTake) {
+TEST(AttentionFitTest, ResidualIsOrthogonalToColumns) {
   const Numbers a = Random(1, 20, 6), b = Random(2, 20, 3);
   Numbers rest = Product(a, Solution(a, b));
   for (size_t i = 0; i < rest.values.size(); ++i) rest.values[i] -= b.values[i];

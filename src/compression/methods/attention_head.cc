@@ -91,7 +91,7 @@ void HeadFit::Logits(const kernels::Backend& backend, Rows rows, std::span<float
 // exp(logit - max) * e^bias, in place of the logits.
 void HeadFit::Exponentials(const kernels::Backend& backend, float max,
                            std::span<float> logits) const {
-  backend.ExpBelow(logits, max);
+  backend.ExpMinusMax(logits, max);
   for (size_t i = 0; i < head_.factors.size(); ++i) logits[i] *= head_.factors[i];
 }
 

@@ -176,7 +176,7 @@ TEST(CaoteTest, GenerationAgreesWithPlainLists) {
   }
 }
 
-TEST(CaoteTest, WhatDoesNotFitTogetherIsRefused) {
+TEST(CaoteTest, ConflictingParametersAreRefused) {
   EXPECT_FALSE(MakeMethod("caote:base=last,form=errors"));
   EXPECT_FALSE(MakeMethod("caote:recent=4"));
   EXPECT_TRUE(MakeMethod("caote:base=heavy,recent=4"));

@@ -83,7 +83,7 @@ std::string ErrorText(const std::string& parameters) {
   return made ? "" : made.error().message;
 }
 
-TEST(CustomTest, SaysWhatThereIs) {
+TEST(CustomTest, ErrorsListTheChoices) {
   EXPECT_EQ(ErrorText("budget=piramid"),
             "custom: budget: found 'piramid', expected one of burst, competing, norm, pyramid, "
             "uniform");

@@ -173,7 +173,7 @@ class D2oMethod final : public Method {
     const kernels::TapSpec wanted = score_->needs().prefill;
     kernels::Taps& reduced = call.scratch.reduced[static_cast<size_t>(wanted.reduce)];
     score_->Observe(
-        call.WithTaps(ReadAs(wanted, needs().prefill, *call.taps, call.group(), reduced)));
+        call.WithTaps(ReduceTapsTo(wanted, needs().prefill, *call.taps, call.group(), reduced)));
     call.layer_number(kPrompt) = static_cast<double>(call.n_seen);
     // One token says nothing about a layer's density, and a chunk says less than a longer one
     // before it.

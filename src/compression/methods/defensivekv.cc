@@ -80,7 +80,7 @@ class DefensiveKvMethod final : public Method {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
     std::vector<ScoredHead> heads = ScoreLayer(call);
     if (!c_.layer) {
-      select::KeepBest(call, heads, PlacesOfLayer(call), plans);
+      select::KeepBest(call, heads, LayerSlots(call), plans);
       return;
     }
     auto& all = static_cast<Scores&>(*call.memory);
@@ -89,13 +89,13 @@ class DefensiveKvMethod final : public Method {
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (!c_.layer || call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
     const auto& all = static_cast<const Scores&>(*call.memory);
-    select::KeepBest(call, all.heads, PlacesOfLayer(call) * call.n_layers, plans);
+    select::KeepBest(call, all.heads, LayerSlots(call) * call.n_layers, plans);
   }
 
  private:
   int64_t Window(const LayerCall& call) const { return WindowUnder(call.budget, c_.window); }
   // Entries before the window that the heads of a layer keep together.
-  int64_t PlacesOfLayer(const LayerCall& call) const {
+  int64_t LayerSlots(const LayerCall& call) const {
     return (call.budget - Window(call)) * call.n_kv_heads();
   }
 
@@ -110,7 +110,7 @@ class DefensiveKvMethod final : public Method {
       means.emplace_back(n);
       window_mass += Worst(call, heads.back(), means.back()) / call.n_kv_heads();
     }
-    MultiplyByShares(call, heads);
+    ScaleByValueShare(call, heads);
     double largest = 0;
     for (const ScoredHead& head : heads) {
       for (const double score : head.scores) largest = std::max(largest, score, ScoreLess);
@@ -161,7 +161,7 @@ class DefensiveKvMethod final : public Method {
 
   // Multiplies scores by the value's share among all heads' values at the same place, counted from
   // the newest entry: after an earlier prompt heads may differ in length.
-  static void MultiplyByShares(const LayerCall& call, std::vector<ScoredHead>& heads) {
+  static void ScaleByValueShare(const LayerCall& call, std::vector<ScoredHead>& heads) {
     std::vector<std::vector<double>> norms;
     size_t longest = 0;
     for (const ScoredHead& head : heads) {

@@ -289,7 +289,7 @@ class EmsMethod final : public Method {
             Plan& plan) const {
     const Protect regions = ProtectedUnder(c_, call.budget);
     std::array<ems::ClassTable, kHeadsTogether> tables;
-    const ems::TableRoom room(call, first_head, n_heads);
+    const ems::TableBuffers room(call, first_head, n_heads);
     for (int i = 0; i < n_heads; ++i) {
       tables[static_cast<size_t>(i)] = room.MakeTable(call, first_head + i, regions);
     }
@@ -299,7 +299,7 @@ class EmsMethod final : public Method {
       ems::ClassTable& table = tables[static_cast<size_t>(i)];
       ems::Tabulate(call, head, ems::FactorsFrom(c_.score, observe(head)), table);
       if (static_cast<int64_t>(table.classes.size()) > max_classes) {
-        ems::TakeLowest(table, c_.n_protect);
+        ems::PopLeastImportant(table, c_.n_protect);
       }
     });
     // Without room for second members (gamma = 1 or a tiny budget) the least important class is

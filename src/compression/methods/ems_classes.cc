@@ -30,7 +30,7 @@ void Walk(const Rows& rows, ClassTable& table) {
 
 }  // namespace
 
-TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
+TableBuffers::TableBuffers(const LayerCall& call, int first_head, int n_heads)
     : scratch_(call.scratch), first_head_(first_head) {
   int64_t n_slots = 0;
   int64_t n_rows = 0;
@@ -47,7 +47,7 @@ TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
-ClassTable TableRoom::MakeTable(const LayerCall& call, int head, const Protect& regions) const {
+ClassTable TableBuffers::MakeTable(const LayerCall& call, int head, const Protect& regions) const {
   const auto place = static_cast<size_t>(head - first_head_);
   const auto n_slots = static_cast<size_t>(call.n_slots(head));
   const auto n_rows = static_cast<size_t>(call.cache.n_rows(call.layer, head));
@@ -88,7 +88,7 @@ void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTabl
   table.classes = table.classes.first(n_classes);
 }
 
-void TakeLowest(ClassTable& table, int64_t n_protect) {
+void PopLeastImportant(ClassTable& table, int64_t n_protect) {
   // Removes the class with the lowest key.
   const auto take = [](std::span<int32_t>& classes, auto key) {
     size_t taken = 0;

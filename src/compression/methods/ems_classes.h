@@ -52,9 +52,9 @@ struct ClassTable {
 };
 
 // Allocates the tables of some heads in Scratch, for one step.
-class TableRoom {
+class TableBuffers {
  public:
-  TableRoom(const LayerCall& call, int first_head, int n_heads);
+  TableBuffers(const LayerCall& call, int first_head, int n_heads);
   // A table without classes; Tabulate fills it in. Not to be called inside ForEach.
   ClassTable MakeTable(const LayerCall& call, int head, const Protect& regions) const;
   // Buffer for KeyLength, [key_dim].
@@ -88,7 +88,7 @@ void ForMembers(const ClassTable& table, int32_t row, int32_t other, const Visit
 }
 // Removes the least important class (of equal ones that with the oldest member) and sets `lowest`.
 // The others are open, except the n_protect most important ones.
-void TakeLowest(ClassTable& table, int64_t n_protect);
+void PopLeastImportant(ClassTable& table, int64_t n_protect);
 // The member to evict next, after the least important class merged into the nearest.
 ClassTable::Member WeakestAfterMerge(const ClassTable& table);
 

@@ -68,7 +68,7 @@ std::vector<double> PromptLocal(const LayerCall& call, int window, int head);
 
 // s_GL: the larger of local attention and global attention scaled to the same sum; or only one of
 // them (ablation).
-enum class Attention { kBoth, kInAll, kOfLate };
+enum class Attention { kBoth, kGlobal, kLocal };
 // The factors that global and local attention are multiplied by.
 struct Factors {
   double global = 0;

@@ -161,7 +161,7 @@ TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
   table.importance = importance;
   table.oldest = oldest;
   table.classes = classes;
-  ems::TakeLowest(table, 1);
+  ems::PopLeastImportant(table, 1);
   EXPECT_EQ(table.lowest, 3);  // rows 1 and 3 are the least important
   EXPECT_EQ(table.classes.size(), 5u);
   // Rows 2 and 4 are the most important: the older one is protected.

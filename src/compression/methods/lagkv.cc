@@ -85,7 +85,7 @@ class LagScorer final : public Scorer {
     AddScores(call, call.cache.values(call.layer, kv_head), entries, lag, judged);
     if (c_.cross) return;
     for (size_t first = 0; first < judged.size(); first += lag) {
-      ByPlace(call, judged.subspan(first, lag));
+      ToRankShare(call, judged.subspan(first, lag));
     }
   }
 
@@ -111,7 +111,7 @@ class LagScorer final : public Scorer {
   }
 
   // Replaces scores by the share of the chunk's entries that are worse.
-  static void ByPlace(const LayerCall& call, std::span<double> scores) {
+  static void ToRankShare(const LayerCall& call, std::span<double> scores) {
     std::vector<int32_t>& order = call.scratch.indices;
     order.resize(scores.size());
     std::iota(order.begin(), order.end(), 0);

@@ -53,7 +53,7 @@ class Watched final : public Method {
 };
 
 // The position rule: first tokens beyond the cap all have the same distance.
-TEST(LmInfiniteTest, EntriesStandWhereTheCapPutsThem) {
+TEST(LmInfiniteTest, DistancesStopAtTheCap) {
   const auto method = std::make_shared<Watched>(testing::Make(LmInfinite(), "sinks=2,distance=3"));
   Harness h(method, {.budget = 5});
   for (int step = 0; step < 9; ++step) h.Decode([](const Cell&) { return 0.0; });

@@ -219,8 +219,8 @@ class BufferBudgeter final : public Budgeter {
     for (size_t head = 0; head < out.size(); ++head) {
       const int64_t n = input.call.n_slots(static_cast<int>(head));
       const bool leap = input.call.phase == Phase::kDecode && n > budget;
-      const int64_t max_leap = (budget - (regions_ ? input.n_protected : 0)) / 2;
-      const int64_t size = budget - (leap ? std::min(buffer_, max_leap) : 0);
+      const int64_t max_extra = (budget - (regions_ ? input.n_protected : 0)) / 2;
+      const int64_t size = budget - (leap ? std::min(buffer_, max_extra) : 0);
       out[head] = std::max<int64_t>(0, std::max<int64_t>(1, size) - input.n_protected);
     }
   }

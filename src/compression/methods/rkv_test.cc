@@ -22,7 +22,7 @@ testing::Weights Equal() {
 }
 
 // Redundancy alone: keys 0, 1 and 3 are similar, 2 is not. The newest of the similar keys stays.
-TEST(RkvTest, OneOfSeveralLikeKeysStays) {
+TEST(RkvTest, NewestOfSimilarKeysStays) {
   Harness h(Make(methods::Rkv(), "window=1,lambda=0"), {.budget = 3});
   h.SetKeys([](int, int, Position position) {
     const std::vector<std::vector<float>> keys = {{1, 0}, {2, 0}, {0, 1}, {3, 0}, {0, -1}};

@@ -31,7 +31,7 @@ TEST(StreamingTest, StepsAndChunksAndPromptsEndAlike) {
   }
 }
 
-TEST(StreamingTest, MoreSinksThanRoomAreAllTheRoom) {
+TEST(StreamingTest, SinksAreCutToTheBudget) {
   Harness h(Make(methods::Streaming()), {.budget = 3});
   h.Prefill(10, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 2}));

@@ -276,7 +276,7 @@ TEST(TreeKvChunksTest, ThinThePastAsTheWholePromptDoes) {
 
 // With --kv-ratio a second turn has another budget and block size: a dropped block is remembered by
 // its place in the text.
-TEST(TreeKvChunksTest, ABlockThatWentIsNoOtherUnderAnotherBudget) {
+TEST(TreeKvChunksTest, DroppedBlocksSurviveABudgetChange) {
   const auto method = std::make_shared<testing::UnderBudget>(Make(methods::TreeKv()), 40);
   Harness harness(method, {.budget = 40});
   harness.Prefill(400, [](const testing::Cell& cell) { return 1.0 / (1 + cell.position); });

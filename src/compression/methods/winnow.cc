@@ -82,7 +82,7 @@ class WinnowMethod final : public Method {
     traits_.decisions.appends_short_prompts = true;
     // A small budget uses fewer of the prompt's last rows, so the notes depend on the budget.
     traits_.decisions.learns_for_all_budgets = c_.queries == Queries::kReplay;
-    traits_.tells_error_curves =
+    traits_.reports_error_curves =
         c_.queries == Queries::kReplay && c_.allocation == Allocation::kCurves;
     if (c_.rest > 0) {
       traits_.storage.bias_column = kBias;

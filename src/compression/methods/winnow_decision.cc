@@ -13,7 +13,7 @@ namespace {
 
 // Reports error curves to a caller that builds a profile; only those of replayed prompts.
 bool Tells(const LayerCall& call) { return call.on_error_curve != nullptr && call.replayed; }
-void TellCurves(const LayerCall& call, EntryOrder order, std::span<const ErrorCurve> curves) {
+void ReportCurves(const LayerCall& call, EntryOrder order, std::span<const ErrorCurve> curves) {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
   for (size_t i = 0; i < curves.size(); ++i) {
     const auto layer = static_cast<int>(i / n_heads), head = static_cast<int>(i % n_heads);
@@ -49,7 +49,7 @@ void Decision::BeginLayer(const LayerCall& call) {
   if (!c_.each_layer) return;
   if (call.layer == 0) {
     shares_ = ShareBudget(call, RestRows(call.budget), Window(call.budget));
-    sizes_ = SizesBeforehand(call);
+    sizes_ = KnownSizes(call);
   }
   range_ = HeadRange::OfLayer(call);
   Enter(Stage::kChoose);
@@ -75,7 +75,7 @@ void Decision::DecideSome(const LayerCall& call, PlanList& plans) {
   plans.again = stage_ != Stage::kDone;
 }
 
-std::vector<int64_t> Decision::SizesBeforehand(const LayerCall& call) const {
+std::vector<int64_t> Decision::KnownSizes(const LayerCall& call) const {
   if (c_.allocation == Allocation::kUniform || call.profiles == nullptr) {
     return FillUniform(HeadRange::All(call).end, shares_);
   }
@@ -132,7 +132,7 @@ void Decision::Choose(const LayerCall& call) {
   } else {
     EndChoice(call, c_.allocation == Allocation::kTopK
                         ? FillTopK(choices_, scores, shares_.floor, shares_.n_new)
-                        : SizesBeforehand(call));
+                        : KnownSizes(call));
   }
 }
 
@@ -156,11 +156,11 @@ void Decision::MeasureSome(const LayerCall& call) {
         curves_[at] = Measure(call, head, choices_[at]);
       });
   if (left_.any()) return;
-  if (Tells(call)) TellCurves(call, EntryOrder::kReplay, curves_);
+  if (Tells(call)) ReportCurves(call, EntryOrder::kReplay, curves_);
   EndChoice(call, FillCurves(curves_, shares_.floor, shares_.n_new));
 }
 
-void Decision::TellWindowCurves(const LayerCall& call) {
+void Decision::ReportWindowCurves(const LayerCall& call) {
   std::vector<std::vector<float>> window_scores(heads.size());
   ForAllHeads(call, c_.bias_column, Projections::kNo, range_, [&](const LoadedHead& head) {
     HeadNotes notes;
@@ -172,7 +172,7 @@ void Decision::TellWindowCurves(const LayerCall& call) {
   ForAllHeads(call, c_.bias_column, Projections::kYes, range_, [&](const LoadedHead& head) {
     curves[head.index] = Measure(call, head, choices[head.index]);
   });
-  TellCurves(call, EntryOrder::kWindow, curves);
+  ReportCurves(call, EntryOrder::kWindow, curves);
 }
 
 void Decision::NoteScores(const LayerCall& call) const {
@@ -186,7 +186,7 @@ void Decision::NoteScores(const LayerCall& call) const {
 }
 
 void Decision::EndChoice(const LayerCall& call, std::span<const int64_t> sizes) {
-  if (Tells(call)) TellWindowCurves(call);
+  if (Tells(call)) ReportWindowCurves(call);
   NoteScores(call);
   for (size_t i = 0; i < choices_.size(); ++i) Keep(choices_[i], sizes[i]);
   plans_.assign(choices_.size(), {});

@@ -59,7 +59,7 @@ class Decision final : public Notes {
   void TakeWindow(const LayerCall& call, const LoadedHead& head);
   // sizes [layer, kv_head].
   void EndChoice(const LayerCall& call, std::span<const int64_t> sizes);
-  void TellWindowCurves(const LayerCall& call);
+  void ReportWindowCurves(const LayerCall& call);
   void NoteScores(const LayerCall& call) const;
   void AddPlans(const LayerCall& call, PlanList& plans);
   void Evict(const kernels::Backend& backend, const LoadedHead& head, cache::HeadPlan& plan);
@@ -73,7 +73,7 @@ class Decision final : public Notes {
            (c_.allocation == Allocation::kProfile && call.profiles == nullptr);
   }
   // Sizes of all heads that do not depend on the entries.
-  std::vector<int64_t> SizesBeforehand(const LayerCall& call) const;
+  std::vector<int64_t> KnownSizes(const LayerCall& call) const;
   // Choices for all heads.  scores_by_head [layer, kv_head][rank]
   std::vector<HeadChoice> ChooseAll(const LayerCall& call,
                                     std::span<const std::vector<float>> scores_by_head) const;

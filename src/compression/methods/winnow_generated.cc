@@ -81,14 +81,14 @@ void GeneratedEntries::Decide(const LayerCall& call, PlanList& plans) const {
       const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
       if (weights[slot] > scores[slot]) scores[slot] = weights[slot];
     }
-    const int64_t n_leave = n - n_held - c_.recent;
-    if (n_leave < c_.recent) continue;
+    const int64_t n_evict = n - n_held - c_.recent;
+    if (n_evict < c_.recent) continue;
     if (plan == nullptr) plan = &plans.Add(call.layer, call.n_kv_heads());
-    Leave(call, head, n_leave, plan->heads[static_cast<size_t>(head)]);
+    Leave(call, head, n_evict, plan->heads[static_cast<size_t>(head)]);
   }
 }
 
-void GeneratedEntries::Leave(const LayerCall& call, int head, int64_t n_leave,
+void GeneratedEntries::Leave(const LayerCall& call, int head, int64_t n_evict,
                              cache::HeadPlan& plan) const {
   const std::span<Half> scores = call.half_column(head, score_column_);
   const std::span<const Slot> order = call.order(head);
@@ -106,27 +106,28 @@ void GeneratedEntries::Leave(const LayerCall& call, int head, int64_t n_leave,
   std::iota(ranks.begin(), ranks.end(), 0);
   const bool rests = bias_column_ >= 0;
   // The newest of the leaving entries becomes the first rest row.
-  if (rests && rest < 0) ++n_leave;
-  const auto end = ranks.begin() + std::min(n_leave, static_cast<int64_t>(n));
+  if (rests && rest < 0) ++n_evict;
+  const auto end = ranks.begin() + std::min(n_evict, static_cast<int64_t>(n));
   std::nth_element(ranks.begin(), end, ranks.end(), WorstFirst{by_rank});
   std::sort(ranks.begin(), end);
-  std::span<const int32_t> leavers(ranks.begin(), end);
+  std::span<const int32_t> evicted(ranks.begin(), end);
   if (rests) {
     if (rest < 0) {
-      rest = leavers.back();
-      leavers = leavers.first(leavers.size() - 1);
+      rest = evicted.back();
+      evicted = evicted.first(evicted.size() - 1);
     }
-    TakeIn(call, head, leavers, rest, plan);
+    MergeIntoRestRow(call, head, evicted, rest, plan);
   }
-  for (const int32_t rank : leavers) plan.evict.push_back(order[static_cast<size_t>(rank)]);
+  for (const int32_t rank : evicted) plan.evict.push_back(order[static_cast<size_t>(rank)]);
   for (size_t rank = 0; rank < n; ++rank) {
     Half& score = scores[static_cast<size_t>(order[rank])];
     if (!IsRest(score)) score = static_cast<float>(c_.decay) * score;
   }
 }
 
-void GeneratedEntries::TakeIn(const LayerCall& call, int head, std::span<const int32_t> leavers,
-                              int32_t rest, cache::HeadPlan& plan) const {
+void GeneratedEntries::MergeIntoRestRow(const LayerCall& call, int head,
+                                        std::span<const int32_t> evicted, int32_t rest,
+                                        cache::HeadPlan& plan) const {
   const std::span<const Slot> order = call.order(head);
   const Slot into = order[static_cast<size_t>(rest)];
   const std::span<const Half> biases = call.half_column(head, bias_column_);
@@ -134,14 +135,14 @@ void GeneratedEntries::TakeIn(const LayerCall& call, int head, std::span<const i
     return std::exp(double{biases[static_cast<size_t>(slot)]});
   };
   double n_all = n_entries(into);
-  for (const int32_t rank : leavers) n_all += n_entries(order[static_cast<size_t>(rank)]);
+  for (const int32_t rank : evicted) n_all += n_entries(order[static_cast<size_t>(rank)]);
   const auto add = [&](Slot slot) {
     const auto weight = static_cast<float>(n_entries(slot) / n_all);
     plan.sources.push_back({.row = slot, .key_weight = weight, .value_weight = weight});
   };
   add(into);
-  for (const int32_t rank : leavers) add(order[static_cast<size_t>(rank)]);
-  plan.merges.push_back({.into = into, .n_sources = static_cast<int>(leavers.size()) + 1});
+  for (const int32_t rank : evicted) add(order[static_cast<size_t>(rank)]);
+  plan.merges.push_back({.into = into, .n_sources = static_cast<int>(evicted.size()) + 1});
   plan.biases.push_back({into, static_cast<float>(std::min(std::log(n_all), kMaxBias))});
   call.half_column(head, score_column_)[static_cast<size_t>(into)] = kRest;
 }

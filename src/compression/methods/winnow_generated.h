@@ -48,9 +48,9 @@ class GeneratedEntries {
 
  private:
   void SettleSizes(const LayerCall& call) const;
-  void Leave(const LayerCall& call, int head, int64_t n_leave, cache::HeadPlan& plan) const;
-  void TakeIn(const LayerCall& call, int head, std::span<const int32_t> leavers, int32_t rest,
-              cache::HeadPlan& plan) const;
+  void Leave(const LayerCall& call, int head, int64_t n_evict, cache::HeadPlan& plan) const;
+  void MergeIntoRestRow(const LayerCall& call, int head, std::span<const int32_t> evicted,
+                        int32_t rest, cache::HeadPlan& plan) const;
 
   GeneratedConfig c_;
   int bias_column_;

@@ -90,7 +90,7 @@ class GeneratedTest : public ::testing::Test {
       entry.score = std::max(entry.score, weight(rank, entry.position));
     }
     if (n - n_held - kRecent < kRecent) return;
-    int64_t n_leave = n - n_held - kRecent;
+    int64_t n_evict = n - n_held - kRecent;
     int64_t rest = -1;
     for (int64_t rank = 0; rank < n_old; ++rank) {
       if (entries[static_cast<size_t>(rank)].rest) rest = rank;
@@ -99,7 +99,7 @@ class GeneratedTest : public ::testing::Test {
     for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int64_t>(i);
     std::ranges::stable_sort(
         ranks, {}, [&](int64_t rank) { return entries[static_cast<size_t>(rank)].score; });
-    ranks.resize(static_cast<size_t>(n_leave + (rests && rest < 0 ? 1 : 0)));
+    ranks.resize(static_cast<size_t>(n_evict + (rests && rest < 0 ? 1 : 0)));
     std::ranges::sort(ranks);
     if (rests && rest < 0) {
       rest = ranks.back();

@@ -66,7 +66,7 @@ void TakeReplay(const LayerCall& call, int bias_column) {
     const int64_t n_before = call.n_slots(head) - call.n_new;
     own.push_back(ReadEntries(call, head, bias_column, n_before));
     HeadNotes& of_head = notes.heads[first_head + at];
-    of_head.max_is_of_own = true;
+    of_head.max_covers_own_only = true;
     n_visible.push_back(AddCallRows(call, head, 0, call.n_new, of_head.rows));
     for (int64_t& n : n_visible.back()) n -= n_before;
     std::vector<float>& scores = notes.scores[first_head + at];
@@ -91,8 +91,8 @@ void TakeReplay(const LayerCall& call, int bias_column) {
 
 const ReferenceRows& CompleteRows(const kernels::Backend& backend, const LoadedHead& head,
                                   HeadNotes& notes) {
-  if (notes.max_is_of_own) IncludeInMax(backend, head.entries, notes.rows);
-  notes.max_is_of_own = false;
+  if (notes.max_covers_own_only) IncludeInMax(backend, head.entries, notes.rows);
+  notes.max_covers_own_only = false;
   return notes.rows;
 }
 

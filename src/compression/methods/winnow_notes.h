@@ -13,11 +13,11 @@ namespace winnow::compression::methods {
 
 // About one KV head.
 struct HeadNotes {
-  ReferenceRows window;        // the prompt's last rows; FillOwn runs when they are used
-  ReferenceRows rows;          // the rows that count: the replay's or, without one, the window's
-  bool max_is_of_own = false;  // rows.max covers their own entries only, until IncludeInMax
-  Targets targets;             // attention over all entries, before any is evicted
-  int64_t n_before = 0;        // number of entries then
+  ReferenceRows window;  // the prompt's last rows; FillOwn runs when they are used
+  ReferenceRows rows;    // the rows that count: the replay's or, without one, the window's
+  bool max_covers_own_only = false;  // rows.max covers their own entries only, until IncludeInMax
+  Targets targets;                   // attention over all entries, before any is evicted
+  int64_t n_before = 0;              // number of entries then
 };
 
 // A KV head of the model, read from the cache.

@@ -108,7 +108,7 @@ void FillOwn(const Backend& backend, int64_t first, std::span<const int64_t> n_v
       const float max = Largest(of_query.first(static_cast<size_t>(n_seen)));
       const std::span<float> own = of_query.subspan(static_cast<size_t>(first_own));
       const auto n_own_seen = static_cast<size_t>(std::max<int64_t>(0, n_seen - first_own));
-      backend.ExpBelow(own.first(n_own_seen), max);
+      backend.ExpMinusMax(own.first(n_own_seen), max);
       std::ranges::fill(own.subspan(n_own_seen), 0.0f);
       float sum = 0;
       for (const float mass : own.first(n_own_seen)) sum += mass;
@@ -154,7 +154,7 @@ void Masses(const Backend& backend, const ReferenceRows& rows, int64_t first,
   for (size_t at = 0; at < n_visible.size() * static_cast<size_t>(rows.group); ++at) {
     const int64_t n_seen = n_visible[at / static_cast<size_t>(rows.group)];
     const std::span<float> of_query = out.subspan(at * n, n);
-    backend.ExpBelow(of_query, rows.max[rows.At(first, 0) + at]);
+    backend.ExpMinusMax(of_query, rows.max[rows.At(first, 0) + at]);
     if (n_seen >= entries.n) continue;
     for (size_t i = 0; i < n; ++i) {
       const int64_t rank = entries.ranks.empty() ? static_cast<int64_t>(i) : entries.ranks[i];

@@ -117,7 +117,7 @@ HeadEntriesOnHost EveryOther(const Head& head) {
 }
 
 // With half of the entries gone, fitted values bring the outputs closer to the targets.
-TEST(RefitValues, FallsNearerToTheTargets) {
+TEST(RefitValues, MovesOutputsTowardsTargets) {
   const Head head(40, 64);
   const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
   const HeadEntriesOnHost stored = EveryOther(head);

@@ -129,7 +129,7 @@ class WinnowTest : public ::testing::Test {
     }
     n_seen_ += n;
     n_call_ = n;
-    for (int i = 0; i < kAll; ++i) form_.replay ? Replay(i) : LookAtWindow(i);
+    for (int i = 0; i < kAll; ++i) form_.replay ? Replay(i) : UseWindow(i);
     harness_->Prefill(n, [](const testing::Cell&) { return 0.0; });
     if (n_seen_ > form_.budget) Decide();
     for (int i = 0; i < kAll; ++i) Compare(i);
@@ -192,7 +192,7 @@ class WinnowTest : public ::testing::Test {
   }
 
   // Uses the prompt's last rows. Their norms are not known.
-  void LookAtWindow(int i) {
+  void UseWindow(int i) {
     plain::Head& head = heads_[static_cast<size_t>(i)];
     head.queries.clear();
     head.scores.clear();
@@ -379,7 +379,7 @@ TEST_F(WinnowTest, Window) {
   EXPECT_GT(n_refitted_, 0);
 }
 
-TEST_F(WinnowTest, EachIngredientAlone) {
+TEST_F(WinnowTest, EachFeatureAlone) {
   for (const int64_t budget : {8, 20}) {
     Run({.refit = true, .rest = 0, .budget = budget});
     Run({.refit = false, .rest = 0.3, .budget = budget});

@@ -32,7 +32,7 @@ class KeyDifferenceScorer final : public Scorer {
       comparisons[i] = {call.cache.keys(call.layer, kv_head), call.order(kv_head), own};
       next += std::ssize(own);
     }
-    call.backend.CompareWithMean(std::span(comparisons).first(heads.size()));
+    call.backend.CosinesToMean(std::span(comparisons).first(heads.size()));
     for (size_t i = 0; i < heads.size(); ++i) {
       const auto first = static_cast<size_t>(heads[i].region.begin);
       const auto read = comparisons[i].cosines.subspan(first, heads[i].out.size());

@@ -14,7 +14,7 @@ class LastMeanScorer final : public Scorer {
   Needs needs() const override {
     return {.prefill = {.last_sums = c_.queries}, .last_sums_share = c_.queries_share};
   }
-  bool for_layer() const override { return c_.per_layer; }
+  bool one_score_per_layer() const override { return c_.per_layer; }
 
   // Groups are equally large, so the mean over them is the mean over all query heads.
   void Score(const LayerCall& call, int kv_head, Region region,

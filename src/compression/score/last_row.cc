@@ -17,7 +17,7 @@ class LastRowScorer final : public Scorer {
     const kernels::TapSpec row = {.last_rows = 1, .reduce = TapReduceFrom(c_.reduce)};
     return {.prefill = rows, .decode = row, .state = {}};
   }
-  bool for_layer() const override { return c_.per_layer; }
+  bool one_score_per_layer() const override { return c_.per_layer; }
 
   // Groups are equally large, so the mean over them is the mean over all query heads.
   void Score(const LayerCall& call, int kv_head, Region region,

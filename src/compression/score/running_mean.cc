@@ -19,7 +19,7 @@ class RunningMeanScorer final : public Scorer {
   explicit RunningMeanScorer(const RunningMeanConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "running_mean"; }
-  bool of_entry_alone() const override { return true; }
+  bool independent_of_region() const override { return true; }
   Needs needs() const override {
     const kernels::TapSpec sums = {.column_sums = true, .reduce = TapReduceFrom(c_.reduce)};
     const kernels::TapSpec window = {.last_rows = c_.prompt_queries,

@@ -70,31 +70,31 @@ class GateSelector final : public Selector {
       }
     }
     std::vector<double>& variances = call.scratch.numbers;
-    std::vector<int32_t>& steadiest = call.scratch.indices;
+    std::vector<int32_t>& by_variance = call.scratch.indices;
     const Variances variance_of(in, c_.scores_are_means);
     variances.resize(static_cast<size_t>(in.region.size()));
     for (size_t i = 0; i < variances.size(); ++i) variances[i] = variance_of(i);
-    steadiest.resize(variances.size());
-    std::iota(steadiest.begin(), steadiest.end(), 0);
+    by_variance.resize(variances.size());
+    std::iota(by_variance.begin(), by_variance.end(), 0);
     const WorstFirst steadier = {variances};
-    const auto candidates_end = steadiest.begin() + n_candidates;
+    const auto candidates_end = by_variance.begin() + n_candidates;
     if (n_evict == 1) {
-      std::nth_element(steadiest.begin(), candidates_end - 1, steadiest.end(), steadier);
-      evicted.push_back(*std::min_element(steadiest.begin(), candidates_end, worse));
+      std::nth_element(by_variance.begin(), candidates_end - 1, by_variance.end(), steadier);
+      evicted.push_back(*std::min_element(by_variance.begin(), candidates_end, worse));
     } else {
-      // One after another: each eviction makes room for the next steadiest entry among the
+      // One after another: each eviction makes room for the next by_variance entry among the
       // candidates.
-      std::sort(steadiest.begin(), steadiest.end(), steadier);
+      std::sort(by_variance.begin(), by_variance.end(), steadier);
       const BestFirst better = {in.scores};
       auto end = candidates_end;  // end of a heap with the worst candidate at the front
       auto next = candidates_end;
-      std::make_heap(steadiest.begin(), end, better);
+      std::make_heap(by_variance.begin(), end, better);
       for (int64_t i = 0; i < n_evict; ++i) {
-        evicted.push_back(steadiest.front());
-        std::pop_heap(steadiest.begin(), end, better);
-        if (next != steadiest.end()) {
+        evicted.push_back(by_variance.front());
+        std::pop_heap(by_variance.begin(), end, better);
+        if (next != by_variance.end()) {
           *(end - 1) = *next++;
-          std::push_heap(steadiest.begin(), end, better);
+          std::push_heap(by_variance.begin(), end, better);
         } else {
           --end;
         }

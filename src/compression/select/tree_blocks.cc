@@ -12,7 +12,7 @@ namespace {
 // Head numbers
 constexpr int kPointer = 0;   // the pair of blocks for the next eviction
 constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or evicted
-constexpr int kGone = 2;      // if the newest block was evicted: its end in the text; otherwise 0
+constexpr int kDropped = 2;   // if the newest block was evicted: its end in the text; otherwise 0
 
 class TreeBlocksSelector final : public Selector {
  public:
@@ -25,7 +25,7 @@ class TreeBlocksSelector final : public Selector {
     const Text text(in, BlockUnder(in.call.budget, in.region.begin, c_.block));
     double& pointer = in.call.head_number(in.kv_head, kPointer);
     double& appended = in.call.head_number(in.kv_head, kAppended);
-    double& gone = in.call.head_number(in.kv_head, kGone);
+    double& gone = in.call.head_number(in.kv_head, kDropped);
 
     std::vector<int32_t>& starts = in.call.scratch.ranks;
     text.Cut(starts);

@@ -36,11 +36,11 @@ void KeptTracker::Follow(const cache::Plan& plan, const runtime::PlanContext& co
 }
 
 void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& context, int layer,
-                             int kv_head, Fates& fates) {
+                             int kv_head, EntryStates& fates) {
   if (plan.empty()) return;
   const auto positions = context.cache.positions(layer, kv_head);
   const auto rows = context.cache.rows(layer, kv_head);
-  const auto fate = [&](cache::Slot slot) -> Fate& {
+  const auto fate = [&](cache::Slot slot) -> EntryState& {
     const auto position = static_cast<size_t>(positions[static_cast<size_t>(slot)]);
     if (position >= fates.size()) fates.resize(position + 1);
     return fates[position];
@@ -73,7 +73,7 @@ void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
       for (const Position position : cache.positions(layer, head)) {
         if (position < n_tokens) has_entry[static_cast<size_t>(position)] = true;
       }
-      Fates& fates = fates_[static_cast<size_t>(layer * shape_.n_kv_heads + head)];
+      EntryStates& fates = fates_[static_cast<size_t>(layer * shape_.n_kv_heads + head)];
       fates.resize(std::max(fates.size(), has_entry.size()));
       for (size_t i = 0; i < has_entry.size(); ++i) {
         if (!has_entry[i] && fates[i].evicted_at == kStays) fates[i].evicted_at = kNeverStored;
@@ -82,12 +82,12 @@ void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
   }
 }
 
-const KeptTracker::Fates& KeptTracker::HeadFates(int layer, int kv_head) const {
+const KeptTracker::EntryStates& KeptTracker::HeadFates(int layer, int kv_head) const {
   return fates_[static_cast<size_t>(layer * shape_.n_kv_heads + kv_head)];
 }
 
 int32_t KeptTracker::evicted_at(int layer, int kv_head, int64_t position) const {
-  const Fates& fates = HeadFates(layer, kv_head);
+  const EntryStates& fates = HeadFates(layer, kv_head);
   const auto place = static_cast<size_t>(position);
   return place < fates.size() ? fates[place].evicted_at : kStays;
 }
@@ -108,7 +108,7 @@ std::vector<std::vector<std::string>> KeptTracker::States(int64_t n_tokens) cons
   for (int layer = 0; layer < shape_.n_layers; ++layer) {
     for (int head = 0; head < shape_.n_kv_heads; ++head) {
       std::string of_head(static_cast<size_t>(n_tokens), TokenMap::kKept);
-      const Fates& fates = HeadFates(layer, head);
+      const EntryStates& fates = HeadFates(layer, head);
       for (size_t i = 0; i < std::min(fates.size(), of_head.size()); ++i) {
         if (fates[i].evicted_at != kStays) of_head[i] = TokenMap::kEvicted;
         if (fates[i].merged) of_head[i] = TokenMap::kMerged;

@@ -37,21 +37,21 @@ class KeptTracker {
   std::vector<std::vector<std::string>> States(int64_t n_tokens) const;
 
  private:
-  struct Fate {
+  struct EntryState {
     int32_t evicted_at = kStays;
     bool merged = false;
   };
   // [position]; grows as tokens are evicted.
-  using Fates = std::vector<Fate>;
+  using EntryStates = std::vector<EntryState>;
 
   void Cover(const cache::Cache& cache);
   void Follow(const cache::Plan& plan, const runtime::PlanContext& context);
   static void FollowHead(const cache::HeadPlan& plan, const runtime::PlanContext& context,
-                         int layer, int kv_head, Fates& fates);
-  const Fates& HeadFates(int layer, int kv_head) const;
+                         int layer, int kv_head, EntryStates& fates);
+  const EntryStates& HeadFates(int layer, int kv_head) const;
 
   cache::CacheShape shape_;
-  std::vector<Fates> fates_;  // [layer * n_kv_heads + kv_head]
+  std::vector<EntryStates> fates_;  // [layer * n_kv_heads + kv_head]
 };
 
 }  // namespace winnow::eval

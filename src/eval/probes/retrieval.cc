@@ -137,19 +137,19 @@ Result<Answered> Answer(const Session& read, const Document::Ending& ending) {
 // Answers all questions with one head emptied, or with none.
 class Reader {
  public:
-  explicit Reader(const ProbeTask& task) : task_(task), emptier_(std::make_shared<HeadEvictor>()) {}
+  explicit Reader(const ProbeTask& task) : task_(task), evictor_(std::make_shared<HeadEvictor>()) {}
 
   Result<bool> Read(const Document& document) {
     runtime::SessionOptions options = task_.session;
-    options.compression = {.method = emptier_};
+    options.compression = {.method = evictor_};
     WINNOW_ASSIGN(session_, Session::Make(task_.engine, options));
     document_ = &document;
     return session_->Prefill(std::span(document.tokens).first(document.tokens.size() - 1));
   }
 
   Result<std::vector<Answered>> Answers(int layer, int kv_head) {
-    emptier_->layer = layer;
-    emptier_->kv_head = kv_head;
+    evictor_->layer = layer;
+    evictor_->kv_head = kv_head;
     WINNOW_ASSIGN(const auto read, session_->Fork());
     WINNOW_TRY(read->Decode(document_->tokens.back()));
     std::vector<Answered> answers;
@@ -162,7 +162,7 @@ class Reader {
 
  private:
   const ProbeTask& task_;
-  std::shared_ptr<HeadEvictor> emptier_;
+  std::shared_ptr<HeadEvictor> evictor_;
   std::unique_ptr<Session> session_;
   const Document* document_ = nullptr;
 };

@@ -86,7 +86,7 @@ std::vector<Record> CellRecords(const EvalResults& results) {
       cell.Add("value", summary ? report::Value(summary->value) : report::Value());
       cell.Add("error",
                summary && summary->error ? report::Value(*summary->error) : report::Value());
-      cell.Add("link", "#" + FoldId(results, i, sample.group));
+      cell.Add("link", "#" + DetailsId(results, i, sample.group));
       cells.push_back(std::move(cell));
     }
   }
@@ -203,7 +203,7 @@ std::vector<Record> SplitByMethod(std::vector<Record> points) {
   return methods.empty() ? points : split;
 }
 
-void AddFronts(const EvalResults& results, report::Page& page) {
+void AddQualityBySize(const EvalResults& results, report::Page& page) {
   std::vector<Record> rows;
   for (const Record& row : SampleRows(results)) {
     Record point = row;
@@ -216,7 +216,7 @@ void AddFronts(const EvalResults& results, report::Page& page) {
   }
   for (const Column* column : LeadingColumns(results)) {
     Plot plot;
-    plot.kind = Kind::kFront;
+    plot.kind = Kind::kMarkedLines;
     plot.name = "front";
     plot.title = column->title + " against the size of the cache";
     plot.caption = HasSeveralTypes(results)
@@ -320,7 +320,7 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
   // More lines cannot be told apart.
   if (!has_several || results.variants.size() > kShortTable) return;
   Plot plot;
-  plot.kind = Kind::kFront;
+  plot.kind = Kind::kMarkedLines;
   plot.name = "speed";
   plot.title = "Decoding speed against depth";
   plot.caption = "Means over the runs after prompts of one length.";
@@ -349,7 +349,7 @@ report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int
   // Below a long table, readers would miss the figures.
   const bool figures_first = results.variants.size() > kShortTable;
   if (!figures_first) add_results();
-  AddFronts(results, page);
+  AddQualityBySize(results, page);
   AddCells(results, page);
   AddCurves(results, page);
   AddSpeeds(results, page);

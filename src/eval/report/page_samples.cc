@@ -60,7 +60,7 @@ std::vector<Record> WithoutEmptyColumns(const std::vector<Record>& rows) {
 
 }  // namespace
 
-std::string FoldId(const EvalResults& results, size_t variant, const std::string& group) {
+std::string DetailsId(const EvalResults& results, size_t variant, const std::string& group) {
   const std::vector<std::string> groups = GroupNames(results);
   const auto place = std::find(groups.begin(), groups.end(), group) - groups.begin();
   return "v" + std::to_string(variant) + "g" + std::to_string(place);
@@ -79,7 +79,7 @@ void AddSamples(const EvalResults& results, report::Page& page) {
       }
       if (rows.empty()) continue;
       const auto summary = SummarizeColumn(results, i, LeadingColumn(results, group), group);
-      report::Fold fold = {.id = FoldId(results, i, group),
+      report::Fold fold = {.id = DetailsId(results, i, group),
                            .title = results.variants[i].Name() + ", " + group,
                            .text = "",
                            .rows = WithoutEmptyColumns(rows)};
@@ -90,7 +90,7 @@ void AddSamples(const EvalResults& results, report::Page& page) {
         fold.text = "The first " + std::to_string(rows.size()) + " of " + std::to_string(n) +
                     "; all are in the JSON of the results.";
       }
-      page.AddFold(std::move(fold));
+      page.AddDetails(std::move(fold));
     }
   }
 }
@@ -113,7 +113,7 @@ std::vector<std::vector<std::string>> LinksOfRows(const EvalResults& results,
         });
     const std::string group = results.task->averages_groups ? groups.front() : text(row, "group");
     const auto i = static_cast<size_t>(variant - results.variants.begin());
-    links.emplace_back(row.fields.size(), "#" + FoldId(results, i, group));
+    links.emplace_back(row.fields.size(), "#" + DetailsId(results, i, group));
   }
   return links;
 }
@@ -124,7 +124,7 @@ std::vector<std::vector<std::string>> LinksOfParts(const EvalResults& results, s
   for (size_t row = 0; row < n_rows; ++row) {
     links[row].emplace_back();
     for (size_t i = 0; i < results.variants.size(); ++i) {
-      links[row].push_back("#" + FoldId(results, i, groups[row]));
+      links[row].push_back("#" + DetailsId(results, i, groups[row]));
     }
   }
   return links;

@@ -11,7 +11,7 @@
 namespace winnow::eval {
 
 // The id of the fold of a variant and a group.
-std::string FoldId(const EvalResults& results, size_t variant, const std::string& group);
+std::string DetailsId(const EvalResults& results, size_t variant, const std::string& group);
 // [row][column] links for the table of results (SummaryTable): to the samples of the row's variant
 // (and group).
 std::vector<std::vector<std::string>> LinksOfRows(const EvalResults& results,

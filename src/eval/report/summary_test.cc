@@ -74,7 +74,7 @@ TEST(Summary, SpreadOfRuns) {
   EXPECT_TRUE(GroupRows(results).empty());
 }
 
-TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
+TEST(Summary, LeadingColumnIsTheFirstWithScores) {
   Task task = FakeTask(Column::Kind::kPercent);
   task.columns.push_back({.name = "bleu", .title = "BLEU"});
   EvalResults results = FakeResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
@@ -90,7 +90,7 @@ TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
   EXPECT_NEAR(std::get<double>(SampleRows(results)[1].Find("relative")->data), 40, 1e-9);
 }
 
-TEST(Summary, NoMinusBeforeNothing) {
+TEST(Summary, NegativeZeroPrintsWithoutSign) {
   const Task task = FakeTask(Column::Kind::kMean);
   EvalResults results = FakeResults(task, {{"a", 1, 1}});
   results.samples[0].results[1]->outcome.scores[0].value = -0.001;
@@ -132,7 +132,7 @@ TEST(Summary, PerplexityHasTheErrorOfItsMean) {
 TEST(Summary, NoShareOfWhatIsNoise) {
   const Task task = FakeTask(Column::Kind::kPercent);
   // 1 of 10: within two standard errors (10 points) of zero.
-  std::vector<RandomCase> cases(10, {"a", 0, 0});
+  std::vector<FakeCase> cases(10, {"a", 0, 0});
   cases[0] = {"a", 1, 1};
   cases[1] = {"a", 0, 1};
   const EvalResults noise = FakeResults(task, cases);

@@ -21,7 +21,7 @@ int64_t NanosecondsSince(Clock::time_point start) {
 }
 
 // `n` tokens from `first` on, wrapping around at the end.
-std::vector<TokenId> Around(std::span<const TokenId> tokens, int64_t first, int64_t n) {
+std::vector<TokenId> TokensWrapping(std::span<const TokenId> tokens, int64_t first, int64_t n) {
   std::vector<TokenId> some;
   for (int64_t i = first; i < first + n; ++i) {
     some.push_back(tokens[static_cast<size_t>(i) % tokens.size()]);
@@ -63,7 +63,7 @@ Result<BatchTimes> RunBatch(std::span<const std::unique_ptr<Session>> sessions,
   Clock::time_point start = Clock::now();
   for (int64_t i = 0; i < n && shape.n_prompt > 0; ++i) {
     // Give every sequence a different text.
-    const std::vector<TokenId> prompt = Around(tokens, i, shape.n_prompt);
+    const std::vector<TokenId> prompt = TokensWrapping(tokens, i, shape.n_prompt);
     Session::PrefillOptions options;
     if (keep_going) {
       options.progress = [&](double done) {

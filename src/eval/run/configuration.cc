@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kThen = ", then ";
 
-std::string OfOne(std::string_view text) {
+std::string NormalizeOne(std::string_view text) {
   const auto spec = compression::ParseSpec(text);
   const auto methods = compression::Methods();
   const auto entry = std::find_if(methods.begin(), methods.end(), [&](const auto& method) {
@@ -34,8 +34,9 @@ std::string OfOne(std::string_view text) {
 
 std::string NormalizeConfiguration(std::string_view spec) {
   const size_t then = spec.find(kThen);
-  if (then == std::string_view::npos) return OfOne(spec);
-  return OfOne(spec.substr(0, then)) + std::string(kThen) + OfOne(spec.substr(then + kThen.size()));
+  if (then == std::string_view::npos) return NormalizeOne(spec);
+  return NormalizeOne(spec.substr(0, then)) + std::string(kThen) +
+         NormalizeOne(spec.substr(then + kThen.size()));
 }
 
 }  // namespace winnow::eval

@@ -19,7 +19,7 @@ constexpr double kMaxBend = 4;
 Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOptions options,
                                           int64_t size, std::span<const TokenId> prompt,
                                           const std::function<bool()>& keep_going,
-                                          LearntPrompt& learnt) {
+                                          UndecidedPromptCache& learnt) {
   options.compression.size = size;
   options.compression.on_plan = {};
   options.on_projections = {};
@@ -98,7 +98,8 @@ void SizeSearch::Add(double bytes) {
   last_fits_ = fits;
 }
 
-bool LearntPrompt::Holds(const SessionOptions& options, std::span<const TokenId> prompt) const {
+bool UndecidedPromptCache::Holds(const SessionOptions& options,
+                                 std::span<const TokenId> prompt) const {
   return prompt_ &&
          options_.compression.method->traits().spec == options.compression.method->traits().spec &&
          options_.key_type == options.key_type && options_.value_type == options.value_type &&
@@ -106,10 +107,9 @@ bool LearntPrompt::Holds(const SessionOptions& options, std::span<const TokenId>
          std::ranges::equal(prompt_->tokens(), prompt);
 }
 
-Result<std::unique_ptr<Session>> LearntPrompt::Compress(runtime::Engine& engine,
-                                                        const SessionOptions& options,
-                                                        std::span<const TokenId> prompt,
-                                                        const std::function<bool()>& keep_going) {
+Result<std::unique_ptr<Session>> UndecidedPromptCache::Compress(
+    runtime::Engine& engine, const SessionOptions& options, std::span<const TokenId> prompt,
+    const std::function<bool()>& keep_going) {
   if (!Holds(options, prompt)) {
     prompt_.reset();
     options_ = options;
@@ -132,9 +132,9 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
                                                const std::function<bool()>& keep_going,
-                                               LearntPrompt* learnt) {
+                                               UndecidedPromptCache* learnt) {
   EqualBytes found = {.options = options};
-  LearntPrompt here;
+  UndecidedPromptCache here;
   if (learnt == nullptr) learnt = &here;
   found.options.compression.ratio = 0;
   found.options.compression.memory_bytes = 0;

@@ -65,7 +65,7 @@ class SizeSearch {
 // The last prompt that a method read, with nothing evicted yet, so that it can be compressed to its
 // next budget without reading it again. For methods whose reading does not depend on the budget
 // (runtime/session/undecided_prompt.h).
-class LearntPrompt {
+class UndecidedPromptCache {
  public:
   // A session as if the prompt had been read with options.compression.size. Reads the prompt only
   // if method, cache or prompt differ from those of the last call. nullptr: stopped by keep_going.
@@ -99,7 +99,7 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const runtime::SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
                                                const std::function<bool()>& keep_going,
-                                               LearntPrompt* learnt = nullptr);
+                                               UndecidedPromptCache* learnt = nullptr);
 
 // The options with which a workload runs a prompt, at equal bytes if the context asks for that.
 // nullopt: stopped.

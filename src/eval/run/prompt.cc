@@ -60,14 +60,14 @@ Result<std::vector<TokenId>> PromptWriter::WriteWhole(std::string_view text, Sty
 Result<Prompt> PromptWriter::Write(std::string_view text, Style style, int64_t n_answer) const {
   Prompt prompt;
   WINNOW_ASSIGN(prompt.tokens, WriteWhole(text, style));
-  prompt.n_whole = static_cast<int64_t>(prompt.tokens.size());
+  prompt.n_untruncated = static_cast<int64_t>(prompt.tokens.size());
   const int64_t max = MaxPromptTokens(n_answer);
-  if (prompt.n_whole <= max) return prompt;
+  if (prompt.n_untruncated <= max) return prompt;
 
   const std::vector<TokenId> tokens =
       tokenizer_.Encode(text, {.add_special = false, .parse_special = false});
   const std::span<const TokenId> all(tokens);
-  const auto n_template = prompt.n_whole - static_cast<int64_t>(tokens.size());
+  const auto n_template = prompt.n_untruncated - static_cast<int64_t>(tokens.size());
   int64_t half = std::max<int64_t>(0, max - n_template) / 2;
   // Encoding the joined halves may give a few tokens more than were kept, as tokens can differ
   // where the halves meet and where the text begins. Then cut a little more.

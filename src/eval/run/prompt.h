@@ -17,8 +17,8 @@ using tokenizer::TokenId;
 // A text as tokens for the model.
 struct Prompt {
   std::vector<TokenId> tokens;
-  int64_t n_whole = 0;  // tokens before the middle was cut out; tokens.size() if nothing was
-  bool truncated() const { return n_whole != static_cast<int64_t>(tokens.size()); }
+  int64_t n_untruncated = 0;  // tokens before the middle was cut out; tokens.size() if nothing was
+  bool truncated() const { return n_untruncated != static_cast<int64_t>(tokens.size()); }
 };
 
 // The end of a prompt as text, for display: about the length of a question.

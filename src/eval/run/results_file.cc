@@ -17,7 +17,7 @@ std::string Hex(uint64_t value) {
   return {digits, end};
 }
 
-Result<uint64_t> FromHex(const std::string& text) {
+Result<uint64_t> ParseHex(const std::string& text) {
   uint64_t value = 0;
   const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (problem != std::errc() || stop != text.data() + text.size()) {
@@ -110,7 +110,7 @@ Result<std::pair<ResultKey, SampleResult>> ParseResult(const report::Record& rec
   WINNOW_ASSIGN(key.model_hash, row.Text("model_hash"));
   WINNOW_ASSIGN(key.version, row.Text("version"));
   WINNOW_ASSIGN(const std::string fingerprint, row.Text("fingerprint"));
-  WINNOW_ASSIGN(key.fingerprint, FromHex(fingerprint));
+  WINNOW_ASSIGN(key.fingerprint, ParseHex(fingerprint));
   SampleResult result;
   result.build = row.TextOrEmpty("winnow");
   if (row.Has("problem")) {

@@ -31,7 +31,7 @@ class Runner {
   // False: stopped.
   Result<bool> Run(const Sample& sample, EvaluatedSample& evaluated) {
     auto workload = sample.make();
-    LearntPrompt learnt;
+    UndecidedPromptCache learnt;
     for (size_t i = 0; i < variants_.size(); ++i) {
       ResultKey key = {.version = options_.version,
                        .model_hash = options_.model_hash,
@@ -108,7 +108,7 @@ class Runner {
 
   // False: stopped.
   bool RunOne(Workload& workload, const Variant& variant, const ResultKey& key,
-              LearntPrompt& learnt, SampleResult& result) {
+              UndecidedPromptCache& learnt, SampleResult& result) {
     RunContext run_context = {engine_, variant.options, variants_.front().options,
                               [this](double done) { return points_written_ && KeepGoing(done); }};
     run_context.equal_bytes = variant.equal_bytes;

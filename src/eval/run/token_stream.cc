@@ -10,9 +10,9 @@ using tokenizer::TokenId;
 
 bool IsSpace(char c) { return c == ' ' || c == '\n'; }
 
-// The byte offsets in `text` at which the tokens end; kNowhere from the first token on that does
+// The byte offsets in `text` at which the tokens end; kNotFound from the first token on that does
 // not match the text.
-constexpr size_t kNowhere = std::string_view::npos;
+constexpr size_t kNotFound = std::string_view::npos;
 
 std::vector<size_t> TokenEnds(const std::vector<TokenId>& tokens,
                               const tokenizer::Tokenizer& tokenizer, std::string_view text) {
@@ -26,7 +26,7 @@ std::vector<size_t> TokenEnds(const std::vector<TokenId>& tokens,
     if (!text.substr(at).starts_with(bytes)) break;
     ends.push_back(at += bytes.size());
   }
-  ends.resize(tokens.size(), kNowhere);
+  ends.resize(tokens.size(), kNotFound);
   return ends;
 }
 

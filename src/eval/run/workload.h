@@ -36,7 +36,7 @@ struct Outcome {
   report::Record details = {};  // answer, tokens, times: for readers, not averaged
 };
 
-class LearntPrompt;
+class UndecidedPromptCache;
 
 // The environment in which a workload runs.
 struct RunContext {
@@ -48,7 +48,7 @@ struct RunContext {
   std::function<void(const report::Record& point)> on_point = {};
   double equal_bytes = 0;  // Variant::equal_bytes
   // Shared by the budgets of a method at equal bytes (equal_bytes.h). May be null.
-  LearntPrompt* learnt = nullptr;
+  UndecidedPromptCache* learnt = nullptr;
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };

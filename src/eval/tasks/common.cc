@@ -50,10 +50,10 @@ Result<Prompt> FormatWithoutCutting(const PromptWriter& prompts, std::string_vie
                                     int64_t n_answer) {
   Prompt prompt;
   WINNOW_ASSIGN(prompt.tokens, prompts.WriteWhole(text, style));
-  prompt.n_whole = static_cast<int64_t>(prompt.tokens.size());
-  if (prompt.n_whole > prompts.MaxPromptTokens(n_answer)) {
-    return Error{"the prompt is " + std::to_string(prompt.n_whole) + " tokens, the context of " +
-                 std::to_string(prompts.context()) + " has room for " +
+  prompt.n_untruncated = static_cast<int64_t>(prompt.tokens.size());
+  if (prompt.n_untruncated > prompts.MaxPromptTokens(n_answer)) {
+    return Error{"the prompt is " + std::to_string(prompt.n_untruncated) +
+                 " tokens, the context of " + std::to_string(prompts.context()) + " has room for " +
                  std::to_string(prompts.MaxPromptTokens(n_answer)) + " before the answer"};
   }
   return prompt;
@@ -66,7 +66,7 @@ Result<int64_t> DocumentTokens(const PromptWriter& prompts, std::string_view una
   return end.first - prompt.begin();
 }
 
-Document AskedLater(std::span<const Question> questions, int64_t n_document) {
+Document DocumentBeforeQuestions(std::span<const Question> questions, int64_t n_document) {
   const Question& first = questions.front();
   const auto begin = first.prompt.tokens.begin();
   Document document;

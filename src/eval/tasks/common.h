@@ -63,7 +63,7 @@ Result<int64_t> DocumentTokens(const PromptWriter& prompts, std::string_view una
                                std::span<const TokenId> prompt);
 // A workload of questions about one document, whose n_document tokens begin every prompt.
 // max_tokens and stop strings are those of the first question.
-Document AskedLater(std::span<const Question> questions, int64_t n_document);
+Document DocumentBeforeQuestions(std::span<const Question> questions, int64_t n_document);
 
 // Replaces every `{name}` in a form; names that are not given stay as they are.
 std::string FillIn(std::string_view form,

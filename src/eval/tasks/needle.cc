@@ -134,8 +134,8 @@ class NeedleBuilder {
       document = hay_.Build(n_hay, start, needle_case.needles);
       const std::string text = FormatPrompt(document, needle_case.question);
       WINNOW_ASSIGN(question.prompt.tokens, context_.prompts.WriteWhole(text, Style::kChat));
-      question.prompt.n_whole = static_cast<int64_t>(question.prompt.tokens.size());
-      const int64_t excess = question.prompt.n_whole + max_tokens - cell.length;
+      question.prompt.n_untruncated = static_cast<int64_t>(question.prompt.tokens.size());
+      const int64_t excess = question.prompt.n_untruncated + max_tokens - cell.length;
       if (excess <= 0 && attempt > 0) break;
       n_hay -= excess;
       if (n_hay < 0) {
@@ -156,7 +156,7 @@ class NeedleBuilder {
     if (!options_.hide_question) return MakeWorkload(std::move(question));
     WINNOW_ASSIGN(const int64_t n, DocumentTokens(context_.prompts, FormatPrompt(document, ""),
                                                   question.prompt.tokens));
-    return MakeWorkload(AskedLater({&question, 1}, n));
+    return MakeWorkload(DocumentBeforeQuestions({&question, 1}, n));
   }
 
  private:

@@ -64,7 +64,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Passkey
       n_filler -= n - n_prompt;
       continue;
     }
-    question.prompt.n_whole = n;
+    question.prompt.n_untruncated = n;
     question.prompt.tokens = std::move(tokens);
   }
   question.references = {key};

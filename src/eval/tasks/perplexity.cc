@@ -169,7 +169,7 @@ struct Survey {
   std::map<int64_t, uint64_t> hashes;  // by number of tokens
 };
 
-Result<Survey> SurveyTexts(const NextTokens& next, const std::vector<int64_t>& lengths) {
+Result<Survey> CountTextTokens(const NextTokens& next, const std::vector<int64_t>& lengths) {
   Survey survey;
   Fingerprint all;
   std::vector<TokenId> block;
@@ -199,7 +199,8 @@ Result<std::vector<Sample>> Streams(const TaskContext& context, const TextOption
     chosen.push_back(texts[i]);
   }
   std::vector<int64_t> lengths = options.lengths;
-  WINNOW_ASSIGN(const Survey survey, SurveyTexts(OpenTexts(context.tokenizer, chosen), lengths));
+  WINNOW_ASSIGN(const Survey survey,
+                CountTextTokens(OpenTexts(context.tokenizer, chosen), lengths));
   if (lengths.empty()) lengths = {survey.n_tokens};
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {

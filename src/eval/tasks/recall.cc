@@ -70,10 +70,10 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RecallO
       cell.kind, n_document, static_cast<double>(cell.depth), context.tokenizer, rng);
   Question question;
   WINNOW_ASSIGN(question.prompt.tokens, Tokenize(context, document));
-  question.prompt.n_whole = static_cast<int64_t>(question.prompt.tokens.size());
+  question.prompt.n_untruncated = static_cast<int64_t>(question.prompt.tokens.size());
   question.max_tokens = max_tokens;
-  if (question.prompt.n_whole + max_tokens > context.context) {
-    return Error{"a text of " + std::to_string(question.prompt.n_whole) +
+  if (question.prompt.n_untruncated + max_tokens > context.context) {
+    return Error{"a text of " + std::to_string(question.prompt.n_untruncated) +
                  " tokens and an answer of " + std::to_string(max_tokens) + ", the context holds " +
                  std::to_string(context.context)};
   }

@@ -85,7 +85,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RulerOp
                   DocumentTokens(context.prompts, input, question.prompt.tokens));
     n = std::min(n, n_shared);
   }
-  return MakeWorkload(AskedLater(questions, n));
+  return MakeWorkload(DocumentBeforeQuestions(questions, n));
 }
 
 // The number of leading rows that form one sample: one, or all questions about its document.

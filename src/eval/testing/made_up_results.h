@@ -10,7 +10,7 @@
 namespace winnow::eval {
 
 // A sample, its scores under both variants (below 0: could not be run) and their weight.
-struct RandomCase {
+struct FakeCase {
   std::string group;
   double full = 0, other = 0, weight = 1;
 };
@@ -24,11 +24,11 @@ inline Task FakeTask(Column::Kind kind, bool averages_groups = true) {
 }
 
 // Two variants, the second with half the first one's bytes. The task must outlive the results.
-inline EvalResults FakeResults(const Task& task, const std::vector<RandomCase>& cases) {
+inline EvalResults FakeResults(const Task& task, const std::vector<FakeCase>& cases) {
   EvalResults results;
   results.task = &task;
   results.variants = {{"full", "", "f16", {}}, {"h2o", "size 8", "f16", {}}};
-  for (const RandomCase& one : cases) {
+  for (const FakeCase& one : cases) {
     EvaluatedSample& sample = results.samples.emplace_back();
     sample.id = std::to_string(results.samples.size());
     sample.group = one.group;

@@ -61,7 +61,7 @@ class ChoicesWorkload final : public Workload {
         {"prompt_end", TextEnd(run_context.engine.tokenizer(), choices_.prompt.tokens)},
         {"prompt_tokens", static_cast<int64_t>(choices_.prompt.tokens.size())}};
     if (choices_.prompt.truncated()) {
-      outcome.details.Add("truncated_from", choices_.prompt.n_whole);
+      outcome.details.Add("truncated_from", choices_.prompt.n_untruncated);
     }
     return outcome;
   }

@@ -59,7 +59,7 @@ class QuestionWorkload final : public Workload {
       outcome.details.Add("first_token_ms", answer.timings.first_token_ms);
     }
     if (question_.prompt.truncated()) {
-      outcome.details.Add("truncated_from", question_.prompt.n_whole);
+      outcome.details.Add("truncated_from", question_.prompt.n_untruncated);
     }
     return outcome;
   }

@@ -29,7 +29,7 @@ namespace winnow::kernels {
 namespace cpu {
 namespace {
 
-Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling filling) {
+Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Commit filling) {
   WINNOW_ASSIGN(std::unique_ptr<CpuStorage> storage, CpuStorage::Make(bytes, filling));
   return std::unique_ptr<Storage>(std::move(storage));
 }
@@ -47,11 +47,11 @@ class CpuBackend final : public Backend, public OverflowCounter {
   bool batch_invariant() const override { return batch_invariant_; }
 
   Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) override {
-    return Allocated(bytes, CpuStorage::Filling::kWhole);
+    return Allocated(bytes, CpuStorage::Commit::kUpfront);
   }
 
   Result<std::unique_ptr<Storage>> AllocateGrowing(int64_t bytes) override {
-    return Allocated(bytes, CpuStorage::Filling::kGrowing);
+    return Allocated(bytes, CpuStorage::Commit::kGrowing);
   }
 
   void UseHugePages(Storage& storage, std::span<const ByteRange> used) override {
@@ -275,10 +275,10 @@ class CpuBackend final : public Backend, public OverflowCounter {
     });
   }
 
-  void CompareWithMean(std::span<const MeanCosines> heads) override {
+  void CosinesToMean(std::span<const MeanCosines> heads) override {
     mean_cosines_.clear();
     for (const MeanCosines& h : heads) mean_cosines_.push_back({Rows(h.head), h.rows, h.cosines});
-    cpu::CompareWithMean(mean_cosines_, target_, similarity_scratch_, pool_);
+    cpu::CosinesToMean(mean_cosines_, target_, similarity_scratch_, pool_);
   }
 
   AttentionTotals AddAttention(const AttentionSums& sums,
@@ -295,7 +295,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   }
 
   void Multiply(const HostProduct& product) const override { products_.multiply(product); }
-  void ExpBelow(std::span<float> x, float max) const override { products_.exp_below(x, max); }
+  void ExpMinusMax(std::span<float> x, float max) const override { products_.exp_below(x, max); }
 
   void MostSimilar(std::span<const Similarity> searches) override {
     using Measure = Similarity::Measure;

@@ -29,7 +29,7 @@ TEST_F(CpuBackendTest, RunsOnTheBestTargetUnlessAskedOtherwise) {
   EXPECT_EQ(slowest.value()->target(), CpuTargets().back());
 }
 
-TEST_F(CpuBackendTest, KnowsMakersByName) {
+TEST_F(CpuBackendTest, KnowsVendorsByName) {
   for (const char* vendor : {"", "intel", "amd", "other"}) {
     const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .vendor = vendor});
     EXPECT_TRUE(made.has_value()) << vendor;
@@ -89,7 +89,7 @@ TEST_F(CpuBackendTest, GrowingMemoryIsCommittedInSmallSteps) {
   EXPECT_LT(ResidentBytes() - before, kBytes / 8);
 }
 
-TEST_F(CpuBackendTest, SettlingKeepsTheContentAndReleasedPartsAreZero) {
+TEST_F(CpuBackendTest, HugePagesKeepTheContentAndReleasedPartsAreZero) {
   constexpr int64_t kFloats = 2 << 20;
   constexpr int64_t kBytes = 4 * kFloats;
   auto storage = std::move(backend_->AllocateGrowing(kBytes).value());

@@ -95,7 +95,7 @@ HWY_INLINE VF ExpOrZero(VF x) {
   return hn::IfThenElseZero(hn::Eq(x, x), Exp(df, limited));
 }
 
-void ExpBelow(std::span<float> x, float max) {
+void ExpMinusMax(std::span<float> x, float max) {
   const DF df;
   const size_t lanes = hn::Lanes(df);
   const VF largest = hn::Set(df, max);
@@ -107,7 +107,7 @@ void ExpBelow(std::span<float> x, float max) {
 }
 
 const ProductKernels& ProductTable() {
-  static constexpr ProductKernels kTable = {.multiply = Multiply, .exp_below = ExpBelow};
+  static constexpr ProductKernels kTable = {.multiply = Multiply, .exp_below = ExpMinusMax};
   return kTable;
 }
 

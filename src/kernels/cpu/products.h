@@ -9,7 +9,7 @@
 namespace winnow::kernels::cpu {
 
 struct ProductKernels {
-  // See Backend::Multiply and ExpBelow.
+  // See Backend::Multiply and ExpMinusMax.
   void (*multiply)(const HostProduct& product);
   void (*exp_below)(std::span<float> x, float max);
 };

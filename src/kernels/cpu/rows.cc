@@ -233,7 +233,7 @@ void Hadamard(const HostRows& x, int64_t head_dim, ThreadPool& pool) {
       Grain(x.cols));
 }
 
-void StoreHalfs(const float* x, int64_t n, uint16_t* out) {
+void StoreHalves(const float* x, int64_t n, uint16_t* out) {
   int64_t i = 0;
 #if HWY_TARGET <= \
     HWY_AVX2  // older x86 has no conversion instruction, and Highway's emulation truncates
@@ -254,7 +254,7 @@ void StoreRow(TensorType type, const float* x, int64_t n, std::byte* out) {
       std::memcpy(out, x, n * sizeof(float));
       return;
     case TensorType::kF16:
-      StoreHalfs(x, n, reinterpret_cast<uint16_t*>(out));
+      StoreHalves(x, n, reinterpret_cast<uint16_t*>(out));
       return;
     case TensorType::kBF16:
       StoreBfloats(x, n, reinterpret_cast<uint16_t*>(out));

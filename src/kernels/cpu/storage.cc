@@ -27,9 +27,9 @@ constexpr int MADV_COLLAPSE = 25;
 
 }  // namespace
 
-CpuStorage::CpuStorage(std::byte* data, int64_t size_bytes, Filling filling)
+CpuStorage::CpuStorage(std::byte* data, int64_t size_bytes, Commit filling)
     : data_(data), size_bytes_(size_bytes) {
-  if (filling == Filling::kWhole) {
+  if (filling == Commit::kUpfront) {
     if (size_bytes >= kHugePagesFromBytes)
       madvise(data, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
     return;
@@ -44,9 +44,9 @@ std::byte* CpuStorage::FirstHugePage() const {
   return data_ + (-address & uintptr_t{kHugePageBytes - 1});
 }
 
-Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes, Filling filling) {
+Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes, Commit filling) {
   WINNOW_CHECK(bytes >= 0);
-  if (bytes == 0) return std::unique_ptr<CpuStorage>(new CpuStorage(nullptr, 0, Filling::kWhole));
+  if (bytes == 0) return std::unique_ptr<CpuStorage>(new CpuStorage(nullptr, 0, Commit::kUpfront));
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {

@@ -14,12 +14,12 @@ namespace winnow::kernels::cpu {
 // Zeroed anonymous pages, committed when first touched, returned to the system by Release.
 class CpuStorage : public Storage {
  public:
-  // kWhole: a large storage requests huge pages from the start. kGrowing: huge pages only where
+  // kUpfront: a large storage requests huge pages from the start. kGrowing: huge pages only where
   // UseHugePages finds them nearly full.
-  enum class Filling { kWhole, kGrowing };
+  enum class Commit { kUpfront, kGrowing };
 
   // Error: the system refuses the memory.
-  static Result<std::unique_ptr<CpuStorage>> Make(int64_t bytes, Filling filling);
+  static Result<std::unique_ptr<CpuStorage>> Make(int64_t bytes, Commit filling);
   ~CpuStorage() override;
   CpuStorage(const CpuStorage&) = delete;
   CpuStorage& operator=(const CpuStorage&) = delete;
@@ -35,7 +35,7 @@ class CpuStorage : public Storage {
   void UseHugePages(std::span<const ByteRange> used);
 
  private:
-  CpuStorage(std::byte* data, int64_t size_bytes, Filling filling);
+  CpuStorage(std::byte* data, int64_t size_bytes, Commit filling);
   // Start of the first huge page that lies wholly inside the storage: number 0 in packed_.
   std::byte* FirstHugePage() const;
   void Pack(size_t huge_page);

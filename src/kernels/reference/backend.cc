@@ -326,7 +326,7 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     }
   }
 
-  void ExpBelow(std::span<float> x, float max) const override {
+  void ExpMinusMax(std::span<float> x, float max) const override {
     for (float& one : x) {
       one = std::isnan(one - max) ? 0 : std::exp(std::min(one - max, kMaxExponent));
     }
@@ -336,8 +336,8 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     for (const Similarity& search : searches) reference::MostSimilar(search, &Bytes);
   }
 
-  void CompareWithMean(std::span<const MeanCosines> heads) override {
-    for (const MeanCosines& head : heads) reference::CompareWithMean(head, &Bytes);
+  void CosinesToMean(std::span<const MeanCosines> heads) override {
+    for (const MeanCosines& head : heads) reference::CosinesToMean(head, &Bytes);
   }
 
   void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,

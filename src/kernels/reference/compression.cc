@@ -107,7 +107,7 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
   }
 }
 
-void CompareWithMean(const MeanCosines& comparison, std::byte* (*bytes)(Storage*)) {
+void CosinesToMean(const MeanCosines& comparison, std::byte* (*bytes)(Storage*)) {
   WINNOW_CHECK(comparison.cosines.size() == comparison.rows.size());
   const Vectors rows(comparison.head, comparison.rows, bytes);
   const auto dim = static_cast<size_t>(rows.dim);

@@ -13,7 +13,7 @@ void ReadRows(const HeadRows& head, std::span<const int32_t> rows, std::span<flo
 void SumRows(const HeadRows& head, std::span<const RowSum> sums, std::byte* (*bytes)(Storage*));
 // Cost: O(|from| * |to| * dim).
 void MostSimilar(const Similarity& similarity, std::byte* (*bytes)(Storage*));
-void CompareWithMean(const MeanCosines& comparison, std::byte* (*bytes)(Storage*));
+void CosinesToMean(const MeanCosines& comparison, std::byte* (*bytes)(Storage*));
 AttentionTotals AddAttention(const AttentionSums& sums, std::span<const float> weights);
 void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
                     std::span<float> scores);

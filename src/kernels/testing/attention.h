@@ -22,7 +22,7 @@ inline constexpr double kAttentionTolerance = 1e-5;
 // the keys.
 inline constexpr double kQuantizedQueryTolerance = 1.5e-2;
 
-enum class Rotate { kNot, kHalves, kNeighbours };
+enum class Rotate { kNot, kHalves, kInterleaved };
 
 struct Shape {
   int64_t n_queries = 1;
@@ -63,7 +63,7 @@ struct Answer {
 };
 
 // Owns the data that HeadEntries views.
-struct OwnEntries {
+struct EntriesData {
   std::vector<int32_t> rows;
   std::vector<uint16_t> short_rows;
   std::vector<Half> factors;
@@ -74,8 +74,8 @@ struct OwnEntries {
 
 inline constexpr int64_t kTablePositions = 400;
 
-inline OwnEntries MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
-  OwnEntries own;
+inline EntriesData MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
+  EntriesData own;
   const auto n =
       static_cast<int64_t>(s.shared > 0 ? s.shared * static_cast<double>(n_rows) : n_rows);
   if (s.shared > 0) {
@@ -137,7 +137,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   }
   std::vector<std::unique_ptr<Storage>> memory;
   std::vector<HeadStore> heads;
-  std::vector<OwnEntries> own;
+  std::vector<EntriesData> own;
   for (int head = 0; head < s.kv_heads; ++head) {
     const int64_t n = s.n_slots + 5 * head;
     // Exactly the size of the rows, so that AddressSanitizer catches reads past the last one.
@@ -154,7 +154,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   }
   std::vector<HeadEntries> entries;
   if (!s.plain()) {
-    for (const OwnEntries& e : own) {
+    for (const EntriesData& e : own) {
       entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position, e.biases});
     }
   }
@@ -162,7 +162,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   const Owned table = s.rotate == Rotate::kNot
                           ? Owned{}
                           : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated, s.magnitude));
-  const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kNeighbours};
+  const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kInterleaved};
   // Old content of a reused Taps must not matter.
   const Taps used = {.last_rows = {{7}, {8, 9}},
                      .n_last_rows = 1,

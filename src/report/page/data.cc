@@ -71,7 +71,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const Histogram& 
 }
 
 // The name of a row or column, or the axis value at which its cells begin.
-Value PlaceValue(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
+Value CellName(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
   if (!names.empty()) return names[static_cast<size_t>(i)];
   const double from = axis.from.value_or(0);
   const double to = axis.to.value_or(static_cast<double>(n));
@@ -80,7 +80,7 @@ Value PlaceValue(const std::vector<std::string>& names, const Axis& axis, int64_
 
 List PlaceList(const std::vector<std::string>& names, const Axis& axis, int64_t n) {
   List places;
-  for (int64_t i = 0; i < n; ++i) places.push_back(PlaceValue(names, axis, i, n));
+  for (int64_t i = 0; i < n; ++i) places.push_back(CellName(names, axis, i, n));
   return places;
 }
 
@@ -94,7 +94,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const HeatMap& ma
   const List columns = PlaceList(map.column_names, map.x, map.n_columns);
   for (int64_t y = 0; y < map.n_rows; ++y) {
     Record row = DataRow(figure, panel);
-    row.Add(NameOr(map.y.label, "row"), PlaceValue(map.row_names, map.y, y, map.n_rows));
+    row.Add(NameOr(map.y.label, "row"), CellName(map.row_names, map.y, y, map.n_rows));
     for (int64_t x = 0; x < map.n_columns; ++x) {
       row.Add(PlaceText(columns[static_cast<size_t>(x)]),
               Measured(map.values[static_cast<size_t>(y * map.n_columns + x)]));

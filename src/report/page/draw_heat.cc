@@ -36,7 +36,7 @@ std::string NumberWithin(double value, double width) {
 }
 
 // CSS classes of the text on a cell, for the light and the dark scheme.
-std::string InkOn(double share) {
+std::string TextClass(double share) {
   const auto is_dark = [&](Scheme scheme) { return IsDark(HeatColour(share, scheme)); };
   return std::string(is_dark(Scheme::kLight) ? "on-dark" : "on-light") +
          (is_dark(Scheme::kDark) ? " then-on-dark" : " then-on-light");
@@ -71,7 +71,7 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
       if (linked) drawing.body += "<a href=\"" + Escaped(*link) + "\">";
       drawing.AddRect(x, y, w - gap, h - gap, HeatFill(share), title);
       const std::string number = map.show_values && h >= 15 ? NumberWithin(value, w) : "";
-      const std::string ink = InkOn(share);
+      const std::string ink = TextClass(share);
       if (!number.empty())
         drawing.Add({.x = x + (w - gap) / 2,
                      .y = y + (h - gap) / 2 + 4,

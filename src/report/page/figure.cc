@@ -85,7 +85,7 @@ void ShareHistograms(Figure& figure) {
   }
 }
 
-void ShareColours(Figure& figure) {
+void ShareColourRange(Figure& figure) {
   std::vector<double> values;
   const auto maps = ChartsOfType<HeatMap>(figure);
   for (const HeatMap* map : maps) Gather(values, map->values);
@@ -164,7 +164,7 @@ Figure WithSharedRanges(Figure figure) {
   ShareLines(figure);
   ShareBars(figure);
   ShareHistograms(figure);
-  ShareColours(figure);
+  ShareColourRange(figure);
   return figure;
 }
 
@@ -177,7 +177,7 @@ Drawing DrawFigure(const Figure& original, double width, const Palette& palette)
   const double panel_width = (width - kGap * (n_in_row - 1)) / n_in_row;
 
   std::vector<size_t> numbers;
-  for (const std::string& name : names) numbers.push_back(palette.CodePoint(name));
+  for (const std::string& name : names) numbers.push_back(palette.StyleNumber(name));
   Drawing drawing = DrawLegend(figure, {.series = names, .numbers = numbers, .data = ""}, width);
   drawing.width = width;
   if (drawing.height > 0) drawing.height += 8;

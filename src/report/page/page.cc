@@ -152,7 +152,7 @@ void Page::AddFigure(Figure figure) {
   figure.name = FreeName(figure.name);
   parts_.emplace_back(std::move(figure));
 }
-void Page::AddFold(Fold fold) { parts_.emplace_back(std::move(fold)); }
+void Page::AddDetails(Fold fold) { parts_.emplace_back(std::move(fold)); }
 void Page::AddTokenMap(TokenMap map) {
   map.name = FreeName(map.name);
   parts_.emplace_back(std::move(map));

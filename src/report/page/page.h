@@ -45,7 +45,7 @@ class Page {
   void AddTable(Table table);
   void AddFigure(Figure figure);
   void AddTokenMap(TokenMap map);
-  void AddFold(Fold fold);  // writes no files
+  void AddDetails(Fold fold);  // writes no files
 
   std::string Html() const;
 

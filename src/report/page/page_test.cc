@@ -173,12 +173,12 @@ TEST(Page, SeriesOfAGroupHaveOneColourInAllFigures) {
   Palette palette;
   palette.Add(figure("a", {{"full", ""}, {"h2o", ""}}));
   palette.Add(figure("b", {{"h2o 0.5", "h2o"}, {"h2o 0.25", "h2o"}, {"tova", ""}, {"full", ""}}));
-  EXPECT_EQ(palette.CodePoint("full"), 0U);
-  EXPECT_EQ(palette.CodePoint("h2o"), 1U);
-  EXPECT_EQ(palette.CodePoint("h2o 0.5") % Palette::kColours, 1U);
-  EXPECT_EQ(palette.CodePoint("h2o 0.25") % Palette::kColours, 1U);
-  EXPECT_NE(palette.CodePoint("h2o 0.5"), palette.CodePoint("h2o 0.25"));
-  EXPECT_EQ(palette.CodePoint("tova"), 2U);
+  EXPECT_EQ(palette.StyleNumber("full"), 0U);
+  EXPECT_EQ(palette.StyleNumber("h2o"), 1U);
+  EXPECT_EQ(palette.StyleNumber("h2o 0.5") % Palette::kColours, 1U);
+  EXPECT_EQ(palette.StyleNumber("h2o 0.25") % Palette::kColours, 1U);
+  EXPECT_NE(palette.StyleNumber("h2o 0.5"), palette.StyleNumber("h2o 0.25"));
+  EXPECT_EQ(palette.StyleNumber("tova"), 2U);
 }
 
 TEST(Page, CellsLeadToFolds) {
@@ -192,7 +192,8 @@ TEST(Page, CellsLeadToFolds) {
   map.links.assign(map.values.size(), "#fold");
   map.missing = "could not be run";
   page.AddFigure(Single(map));
-  page.AddFold({.id = "fold", .title = "samples", .text = "text", .rows = {{{"answer", "<b>"}}}});
+  page.AddDetails(
+      {.id = "fold", .title = "samples", .text = "text", .rows = {{{"answer", "<b>"}}}});
   const std::string html = page.Html();
   EXPECT_TRUE(Holds(html, "<td><a href=\"#fold\">x</a></td><td></td>"));
   EXPECT_EQ(CountOccurrences(html, "<a href=\"#fold\"><rect"), 2 * 5U);  // wide and narrow

@@ -27,7 +27,7 @@ void Palette::Add(const std::string& name, const std::string& group) {
   }
 }
 
-size_t Palette::CodePoint(std::string_view name) const {
+size_t Palette::StyleNumber(std::string_view name) const {
   for (size_t group = 0; group < groups_.size(); ++group) {
     const std::vector<std::string>& series = groups_[group].series;
     const auto found = std::find(series.begin(), series.end(), name);

@@ -19,7 +19,7 @@ class Palette {
   void Add(const Figure& figure);
   // The style number of a series, for SeriesClass (draw.h). Requires: a figure with a series of
   // that name was added.
-  size_t CodePoint(std::string_view name) const;
+  size_t StyleNumber(std::string_view name) const;
 
  private:
   void Add(const std::string& name, const std::string& group);

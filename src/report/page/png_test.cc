@@ -133,7 +133,7 @@ TEST(Png, Base64) {
   EXPECT_EQ(Base64("foobar"), "Zm9vYmFy");
 }
 
-TEST(Png, HeatColoursLeaveThePaperEvenly) {
+TEST(Png, HeatColoursChangeLightnessMonotonically) {
   const auto lightness = [](uint32_t c) {
     return 0.3 * (c >> 16 & 255) + 0.59 * (c >> 8 & 255) + 0.11 * (c & 255);
   };

@@ -83,8 +83,8 @@ LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
   LineChart chart = {.x = MakeAxis(plot.x),
                      .y = MakeAxis(plot.y),
                      .series = {},
-                     .style = plot.kind == Plot::Kind::kFront ? LineChart::Style::kMarkedLine
-                                                              : LineChart::Style::kLine};
+                     .style = plot.kind == Plot::Kind::kMarkedLines ? LineChart::Style::kMarkedLine
+                                                                    : LineChart::Style::kLine};
   for (const std::string& name : NamesOrOne(rows, plot.series)) {
     struct PlotPoint {
       double x, y, error;
@@ -204,7 +204,7 @@ Figure MakeFigure(const Plot& plot, const std::vector<Record>& rows) {
     Figure::Panel panel = {.title = name, .chart = {}};
     switch (plot.kind) {
       case Plot::Kind::kLines:
-      case Plot::Kind::kFront:
+      case Plot::Kind::kMarkedLines:
         panel.chart = MakeLineChart(plot, some);
         break;
       case Plot::Kind::kBars:

@@ -18,9 +18,9 @@ struct Column {
 // One figure of the rows. Rows that lack one of the columns (or hold null there) are left out.
 struct Plot {
   enum class Kind {
-    kLines,    // x and y are numbers; a point per row, in the order of x
-    kFront,    // the same, with markers
-    kBars,     // x names the categories; a bar is the mean of its rows
+    kLines,        // x and y are numbers; a point per row, in the order of x
+    kMarkedLines,  // the same, with markers
+    kBars,         // x names the categories; a bar is the mean of its rows
     kHeatMap,  // x and y name columns and rows, ascending; a cell's colour is the mean of `value`
                // over its rows
   };
@@ -32,7 +32,7 @@ struct Plot {
   Column value = {};        // kHeatMap
   std::string series = {};  // a column: one colour for each of its values (not kHeatMap)
   std::string group = {};   // a column: series with the same value share a colour
-  std::string error = {};   // a column: the error of y (kFront, kBars)
+  std::string error = {};   // a column: the error of y (kMarkedLines, kBars)
   std::string link = {};    // a column: link target of a bar or cell, "#id" (kBars, kHeatMap)
   std::string missing = "not measured";  // text of a heat map's cell without a value
   std::string panel = {};                // a column: one panel for each of its values

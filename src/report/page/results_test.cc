@@ -17,7 +17,7 @@ std::vector<Record> Rows() {
 }
 
 TEST(Results, FrontsHaveASeriesForEachMethodInTheOrderOfX) {
-  const Figure figure = MakeFigure({.kind = Plot::Kind::kFront,
+  const Figure figure = MakeFigure({.kind = Plot::Kind::kMarkedLines,
                                     .name = "front",
                                     .title = "",
                                     .caption = "",

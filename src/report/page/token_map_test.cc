@@ -64,7 +64,7 @@ TEST(TokenMap, LineEndsOfWindowsAreShown) {
   EXPECT_EQ((html + svg).find("\xEF\xBF\xBD"), std::string::npos) << "nothing is unknown here";
 }
 
-TEST(TokenMap, WhatIsKnownOfStepsIsOnThePage) {
+TEST(TokenMap, PageContainsEvictionSteps) {
   TokenMap map = Small();
   EXPECT_EQ(TokenMapHtml(map).find("data-prompt"), std::string::npos);
   map.views[0].evicted_at = {{{TokenMap::kStays, TokenMap::kStays, 4, 3}}, {{-1, 4, 4, 0}}};
@@ -74,7 +74,7 @@ TEST(TokenMap, WhatIsKnownOfStepsIsOnThePage) {
   EXPECT_NE(html.find(R"("evicted_at":[[[-1,-1,4,3]],[[-1,4,4,0]]])"), std::string::npos) << html;
 }
 
-TEST(TokenMap, NobodyReadsOfMergingWhereNothingWasMerged) {
+TEST(TokenMap, LegendOmitsMergedIfNothingWasMerged) {
   TokenMap map = Small();
   map.views[0].states = {{"kkee"}, {"kkee"}};
   EXPECT_EQ(TokenMapHtml(map).find("merged into"), std::string::npos);

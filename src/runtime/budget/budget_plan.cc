@@ -32,7 +32,7 @@ int64_t LargestPassing(int64_t min, int64_t max, const Passes& passes) {
 
 }  // namespace
 
-bool BudgetPlan::HoldsBudget() const {
+bool BudgetPlan::StopsGrowing() const {
   if (!options_.Evicts(Phase::kDecode)) return false;
   const compression::Method& method = *method_;
   const int n_layers = cache_.cost.n_layers;
@@ -40,7 +40,7 @@ bool BudgetPlan::HoldsBudget() const {
          kEndless;
 }
 
-bool BudgetPlan::Sizes() const {
+bool BudgetPlan::CompressesPrompts() const {
   if (!options_.Evicts(Phase::kPrefill)) return false;
   const compression::Method& method = *method_;
   return method.TotalSlots(method.traits().budget.min, kEndless, cache_.cost.n_layers) < kEndless;
@@ -153,9 +153,9 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
   // If texts may be longer than the cache, keep that possible.
   const int64_t largest = Streams(smallest) ? LargestStreamingBudget() : cache_.capacity;
   int64_t n_generate = 0;
-  if (HoldsBudget()) {
+  if (StopsGrowing()) {
     n_generate = cache_.capacity;  // a prompt shorter than the budget grows to it
-  } else if (method.traits().budget.needed || Sizes()) {
+  } else if (method.traits().budget.needed || CompressesPrompts()) {
     n_generate = TokensWithinQuarter(cache_.cost.n_layers);
   }
   MemoryPlan plan(cache_.cost, method_);
@@ -172,11 +172,11 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
   const bool first = held.longest_head == 0;
   const bool in_parts = !first && options_.Evicts(Phase::kPrefill);
   if (first && method.needs().replay.any()) {
-    if (const auto parts = SettleReplay(smallest, largest, n_call, fits)) return *parts;
+    if (const auto parts = ResolveReplay(smallest, largest, n_call, fits)) return *parts;
   }
   // A later prompt that would cost more than half of the budget is read in parts instead.
   const int64_t enough = in_parts ? std::max(smallest, progress_.budget / 2) : smallest;
-  for (const int64_t n_next : {NextCall(), int64_t{0}}) {
+  for (const int64_t n_next : {NextPromptReserve(), int64_t{0}}) {
     ResolvedBudget resolved = {.budget = 0, .n_call = n_call, .n_next = n_next};
     const int64_t whole = LargestPassing(smallest, largest, [&](int64_t budget) {
       resolved.budget = budget;
@@ -219,7 +219,7 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
   return Error{.message = message, .code = ErrorCode::kTooLarge};
 }
 
-std::optional<ResolvedBudget> BudgetPlan::SettleReplay(
+std::optional<ResolvedBudget> BudgetPlan::ResolveReplay(
     int64_t smallest, int64_t largest, int64_t n_call,
     const std::function<bool(const ResolvedBudget&)>& fits) {
   constexpr int64_t kMinCall = 32;
@@ -239,8 +239,8 @@ std::optional<ResolvedBudget> BudgetPlan::SettleReplay(
   }
 }
 
-int64_t BudgetPlan::NextCall() const {
-  if (!Sizes() || method_->traits().decisions.WaitsForAllLayers()) return 0;
+int64_t BudgetPlan::NextPromptReserve() const {
+  if (!CompressesPrompts() || method_->traits().decisions.WaitsForAllLayers()) return 0;
   return TokensWithinQuarter(/*n_layers=*/1);
 }
 
@@ -304,7 +304,7 @@ Result<void> BudgetPlan::CheckBytes(int64_t peak_bytes, int64_t n_tokens) const 
 }
 
 int64_t BudgetPlan::RemainingTokens(int64_t live_bytes) const {
-  if (options_.memory_bytes == 0 || HoldsBudget()) {
+  if (options_.memory_bytes == 0 || StopsGrowing()) {
     return std::numeric_limits<int64_t>::max();
   }
   const CacheCost& cost = cache_.cost;

@@ -81,22 +81,22 @@ class BudgetPlan {
                                             int64_t n_call) const;
   // For a first prompt that is replayed: the longest calls that leave at least half of the budget
   // that the shortest calls would leave. Nothing: not even the shortest fit.
-  static std::optional<ResolvedBudget> SettleReplay(
+  static std::optional<ResolvedBudget> ResolveReplay(
       int64_t smallest, int64_t largest, int64_t n_call,
       const std::function<bool(const ResolvedBudget&)>& fits);
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
   // The whole text if nothing was evicted yet (the search then finds the budget); afterwards the
   // same share of a longer text.
   int64_t BudgetFromQuality(int64_t n_tokens) const;
-  int64_t NextCall() const;
+  int64_t NextPromptReserve() const;
   int64_t MaxListBytes(int64_t n_slots) const;
   // reserve_tokens, limited to those that fit into a quarter of the bytes in n_layers layers.
   int64_t TokensWithinQuarter(int n_layers) const;
   // Whether the cache stops growing in decode. Some methods thin it out but let it grow, or leave
   // layers alone.
-  bool HoldsBudget() const;
+  bool StopsGrowing() const;
   // Whether prompts are compressed to a size that does not depend on the length of the text.
-  bool Sizes() const;
+  bool CompressesPrompts() const;
   // The budget; before the first prompt the smallest it can be.
   int64_t SmallestBudget() const;
   bool Streams(int64_t budget) const;

@@ -33,7 +33,7 @@ Result<void> CompressionOptions::Check() const {
 }
 
 std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
-                                              const CompressionWords& words) {
+                                              const CompressionFieldNames& words) {
   const bool has_slots = options.size != 0 || options.ratio != 0;
   const int n_budgets = (options.size != 0 ? 1 : 0) + (options.ratio != 0 ? 1 : 0) +
                         (options.memory_bytes != 0 ? 1 : 0) + (options.quality != 0 ? 1 : 0);
@@ -85,7 +85,7 @@ std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
   }
   // If a method chooses its own size and a budget is only a bound, a search for a quality makes no
   // sense.
-  if ((!policy.Heeded() && has_slots) || (!policy.needed && options.quality != 0)) {
+  if ((!policy.HasEffect() && has_slots) || (!policy.needed && options.quality != 0)) {
     return CompressionProblem{options.size != 0    ? words.size
                               : options.ratio != 0 ? words.ratio
                                                    : words.quality,

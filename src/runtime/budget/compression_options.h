@@ -47,7 +47,7 @@ struct CompressionOptions {
 };
 
 // Names of the fields of Compression as the user wrote them ("--kv-size", "kv_size").
-struct CompressionWords {
+struct CompressionFieldNames {
   std::string_view method = "`method`";
   std::string_view decode = "`decode`";
   std::string_view size = "`size`";
@@ -66,7 +66,7 @@ struct CompressionProblem {
 // Checks the budget (missing where the method needs one, given where it has none, several at once,
 // out of range, or below what the method protects) and the chunk.
 std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
-                                              const CompressionWords& words = {});
+                                              const CompressionFieldNames& words = {});
 Error ErrorFrom(const CompressionProblem& problem);
 
 }  // namespace winnow::runtime

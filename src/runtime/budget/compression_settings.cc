@@ -10,7 +10,7 @@ namespace {
 
 using Made = std::variant<CompressionOptions, CompressionProblem>;
 
-Made Make(const Compression& wanted, const CompressionWords& words) {
+Made Make(const Compression& wanted, const CompressionFieldNames& words) {
   auto method = compression::MakeMethod(wanted.method.empty() ? "full" : wanted.method);
   if (!method) return CompressionProblem{words.method, method.error().message};
   if (wanted.method.empty() && !wanted.decode.empty()) {
@@ -36,7 +36,8 @@ Made Make(const Compression& wanted, const CompressionWords& words) {
 
 }  // namespace
 
-Result<CompressionOptions> MakeCompression(const Compression& wanted, const CompressionWords& words,
+Result<CompressionOptions> MakeCompression(const Compression& wanted,
+                                           const CompressionFieldNames& words,
                                            CompressionProblem* problem) {
   Made made = Make(wanted, words);
   if (auto* options = std::get_if<CompressionOptions>(&made)) return std::move(*options);

@@ -8,13 +8,13 @@
 namespace winnow::runtime {
 namespace {
 
-constexpr CompressionWords kWords = {.method = "--kv-method",
-                                     .decode = "--kv-decode",
-                                     .size = "--kv-size",
-                                     .ratio = "--kv-ratio",
-                                     .memory = "--kv-memory",
-                                     .quality = "--kv-quality",
-                                     .prefill_chunk = "--prefill-chunk"};
+constexpr CompressionFieldNames kWords = {.method = "--kv-method",
+                                          .decode = "--kv-decode",
+                                          .size = "--kv-size",
+                                          .ratio = "--kv-ratio",
+                                          .memory = "--kv-memory",
+                                          .quality = "--kv-quality",
+                                          .prefill_chunk = "--prefill-chunk"};
 
 TEST(CompressionSettings, MakesWhatIsWanted) {
   const auto made = MakeCompression(

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-std::string Shown(double value) {
+std::string FormatNumber(double value) {
   std::string text = std::to_string(value);
   while (text.size() > 1 && text.back() == '0') text.pop_back();
   if (text.back() == '.') text.pop_back();
@@ -21,8 +21,8 @@ std::string Shown(double value) {
 
 Result<void> CheckRange(const char* name, double value, double low, double high) {
   if (value >= low && value <= high) return {};  // false for NaN
-  return Error{std::string("sampling: ") + name + " is " + Shown(value) + ", expected " +
-               Shown(low) + " to " + Shown(high)};
+  return Error{std::string("sampling: ") + name + " is " + FormatNumber(value) + ", expected " +
+               FormatNumber(low) + " to " + FormatNumber(high)};
 }
 
 Result<void> Validate(const SamplerConfig& c, int64_t vocabulary) {
@@ -185,24 +185,24 @@ void Sampler::KeepTypical() {
     const double log_p = static_cast<double>(c.logit) - largest - log_total;
     entropy -= std::exp(log_p) * log_p;
   }
-  by_surprise_.clear();
+  by_information_.clear();
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const double log_p = static_cast<double>(candidates_[i].logit) - largest - log_total;
-    by_surprise_.emplace_back(std::abs(-log_p - entropy), i);
+    by_information_.emplace_back(std::abs(-log_p - entropy), i);
   }
-  std::sort(by_surprise_.begin(), by_surprise_.end());
+  std::sort(by_information_.begin(), by_information_.end());
   double kept_p = 0;
   size_t n_kept = 0;
-  while (n_kept < by_surprise_.size() && (n_kept == 0 || kept_p < config_.typical_p)) {
-    const Candidate& c = candidates_[by_surprise_[n_kept++].second];
+  while (n_kept < by_information_.size() && (n_kept == 0 || kept_p < config_.typical_p)) {
+    const Candidate& c = candidates_[by_information_[n_kept++].second];
     kept_p += std::exp(static_cast<double>(c.logit) - largest - log_total);
   }
   std::vector<Candidate>& all = candidates_;
   // Moves the kept candidates to the front, in index order, so that none is overwritten before it
   // is read.
-  std::sort(by_surprise_.begin(), by_surprise_.begin() + static_cast<std::ptrdiff_t>(n_kept),
+  std::sort(by_information_.begin(), by_information_.begin() + static_cast<std::ptrdiff_t>(n_kept),
             [](const auto& a, const auto& b) { return a.second < b.second; });
-  for (size_t i = 0; i < n_kept; ++i) all[i] = all[by_surprise_[i].second];
+  for (size_t i = 0; i < n_kept; ++i) all[i] = all[by_information_[i].second];
   all.resize(n_kept);
 }
 

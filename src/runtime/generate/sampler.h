@@ -92,7 +92,7 @@ class Sampler {
   std::vector<int32_t> recent_;
   std::vector<Candidate> candidates_;
   std::vector<double> weights_;
-  std::vector<std::pair<double, size_t>> by_surprise_;
+  std::vector<std::pair<double, size_t>> by_information_;
 };
 
 // Bans every token that ends generation (--ignore-eos).

@@ -127,7 +127,7 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     const auto refuse = [this, then = std::move(then)] {
       const RequestError error = ShuttingDown();
       then(&error);
-      loop.LookForRoom();
+      loop.RetryWaiters();
     };
     return Post({.run = refuse, .stopped = refuse});
   }
@@ -143,7 +143,7 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     const auto finish = [this, &then, &error] {
       return [this, then, error] {
         then(error ? &*error : nullptr);
-        loop.LookForRoom();
+        loop.RetryWaiters();
       };
     };
     // Retry until there is memory for the command: a caller waits for it, and the file counts as in

@@ -27,26 +27,26 @@ bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginnin
 
 }  // namespace
 
-int64_t SchedulerLoop::Reading::reserved() const {
+int64_t SchedulerLoop::PrefillEntry::reserved() const {
   return sequence == nullptr ? 0 : sequence->job().request.n * bytes.steady + bytes.prefill;
 }
 
 int64_t SchedulerLoop::ReservedBytes() const {
   int64_t bytes = loading_bytes_;
   for (const auto& sequence : running_) bytes += sequence->reserved_bytes;
-  for (const Reading& reading : reading_) bytes += reading.reserved();
+  for (const PrefillEntry& reading : in_prefill_) bytes += reading.reserved();
   return bytes;
 }
 
 int64_t SchedulerLoop::n_running() const {
   auto n = static_cast<int64_t>(running_.size());
-  for (const Reading& reading : reading_) {
+  for (const PrefillEntry& reading : in_prefill_) {
     if (reading.sequence != nullptr) n += reading.sequence->job().request.n;
   }
   return n;
 }
 
-bool SchedulerLoop::MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared) {
+bool SchedulerLoop::FreeMemory(int64_t n_bytes, const SessionStore::EvictionFilter& spared) {
   const int64_t limit = options_.memory_limit_bytes;
   if (limit == 0) return true;
   const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
@@ -63,11 +63,11 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared
   return n_bytes <= free();
 }
 
-void SchedulerLoop::LookForRoom() {
-  for (const auto& again : std::exchange(wait_for_room_, {})) again();
+void SchedulerLoop::RetryWaiters() {
+  for (const auto& again : std::exchange(memory_waiters_, {})) again();
 }
 
-SchedulerLoop::Answer SchedulerLoop::WaitForRoom(Job& job, int64_t n_bytes) const {
+SchedulerLoop::Answer SchedulerLoop::WaitForMemory(Job& job, int64_t n_bytes) const {
   job.too_large = {
       ErrorKind::kTooLarge,
       "the request needs " + BytesAndLimit(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
@@ -77,28 +77,28 @@ SchedulerLoop::Answer SchedulerLoop::WaitForRoom(Job& job, int64_t n_bytes) cons
 
 // One prompt is in prefill at a time, or several short ones that share a pass.
 void SchedulerLoop::Admit() {
-  if (!reading_.empty()) return;
+  if (!in_prefill_.empty()) return;
   const auto alone = [&](const std::shared_ptr<Job>& job) {
     return Start(job, std::numeric_limits<int64_t>::max());
   };
-  while (reading_.empty()) {
-    if (waiting_.Offer(alone, /*asks_all=*/is_stuck())) continue;
+  while (in_prefill_.empty()) {
+    if (waiting_.Offer(alone, /*ignore_overtake_limit=*/is_stuck())) continue;
     // When nothing runs, memory never becomes free: fail the first request that does not fit.
     if (!is_stuck() || !FailFirstTooLarge()) break;
   }
   const auto n_tokens = [&] {
     int64_t n = 0;
-    for (const Reading& reading : reading_) n += std::ssize(reading.rest);
+    for (const PrefillEntry& reading : in_prefill_) n += std::ssize(reading.rest);
     return n;
   };
-  while (!reading_.empty() && n_tokens() < kSharedTokens &&
+  while (!in_prefill_.empty() && n_tokens() < kSharedTokens &&
          waiting_.OfferFirst([&](const std::shared_ptr<Job>& job) {
            return Start(job, kSharedTokens - n_tokens());
          })) {
   }
-  if (reading_.empty()) return;
+  if (in_prefill_.empty()) return;
   std::vector<Prefill::Prompt> prompts;
-  for (const Reading& reading : reading_) {
+  for (const PrefillEntry& reading : in_prefill_) {
     prompts.push_back({.session = &reading.sequence->session(), .tokens = reading.rest});
   }
   prefill_began_ = clock_.now();
@@ -119,7 +119,7 @@ bool SchedulerLoop::FailFirstTooLarge() {
 
 SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int64_t max_rest) {
   if (job->cancelled()) {
-    TellCancelled(*job);
+    NotifyCancelled(*job);
     return Answer::kGone;
   }
   job->too_large.reset();
@@ -142,7 +142,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     // A copy has the full size until it is truncated.
     needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
   }
-  if (MakeRoomFor(*job, needed, source.idle)) {
+  if (FreeMemoryFor(*job, needed, source.idle)) {
     Begin(job, std::move(source), *bytes);
     return Answer::kStarted;
   }
@@ -150,8 +150,8 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   const bool may_read_all = job->session.empty() || job->creates;
   const bool may_wait = n_running() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
-  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoomFor(*job, alone)) {
-    return WaitForRoom(*job, needed);
+  if (may_wait || source.idle == nullptr || !may_read_all || !FreeMemoryFor(*job, alone)) {
+    return WaitForMemory(*job, needed);
   }
   // A copy does not fit beside the session that shares the prefix: read the whole prompt.
   Begin(job, {.rest = job->request.prompt}, job->fresh);
@@ -164,8 +164,8 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   if (idle != nullptr || job->loading || job->load_error) return idle;
   if (!loading_.contains({id, id})) {
     const auto max_bytes = store_.ReadMaxBytes(id);
-    if (max_bytes && !MakeRoomFor(*job, *max_bytes)) {
-      answer = WaitForRoom(*job, *max_bytes);
+    if (max_bytes && !FreeMemoryFor(*job, *max_bytes)) {
+      answer = WaitForMemory(*job, *max_bytes);
       return nullptr;
     }
   }
@@ -279,8 +279,8 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   const auto max_bytes = store_.ReadMaxBytes(file);
   // Room for two: the session stays while the request works on a copy of it.
   const int64_t with_copy = max_bytes ? *max_bytes + *max_bytes : 0;
-  const bool fits = max_bytes && MakeRoom(with_copy, {.claimed = true});
-  if (max_bytes && !fits && fits_alone(with_copy) && room_comes()) return true;
+  const bool fits = max_bytes && FreeMemory(with_copy, {.claimed = true});
+  if (max_bytes && !fits && fits_alone(with_copy) && memory_will_be_freed()) return true;
   job.prefix_file->clear();
   if (!fits) return false;
   job.loading = true;
@@ -323,7 +323,7 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
       source.idle->copied = true;
     }
   } else {
-    job.took_replaced = Replaces(job, *source.idle);
+    job.took_over_replaced = Replaces(job, *source.idle);
     IdleSession taken = store_.Take(*source.idle);
     job.unread_before = std::move(taken.unread);
     session = std::move(taken.session);
@@ -345,7 +345,7 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
   const auto reserved =
       (*session)->Reserve(std::ssize(source.rest), std::max<int64_t>(0, job->max_tokens - 1));
   if (!reserved) {
-    GiveBack(*job, std::move(*session));
+    ReturnSession(*job, std::move(*session));
     return Fail(*job, {ErrorKind::kInvalid, reserved.error().message});
   }
   if (job->request.reuse_prefix && (job->session.empty() || job->creates)) {
@@ -356,7 +356,7 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
   if (!sequence) return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
   (*sequence)->reserved_bytes = bytes.steady;
   counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);
-  reading_.push_back(
+  in_prefill_.push_back(
       {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
 }
 

@@ -96,7 +96,7 @@ struct Scheduler::Data {
   SchedulerLoop loop;
   FileQueue files;  // destroyed before the sessions that it writes
 
-  const std::shared_ptr<Signal> signal = std::make_shared<Signal>();
+  const std::shared_ptr<WakeSignal> signal = std::make_shared<WakeSignal>();
   std::mutex& mutex = signal->mutex;  // guards the members down to `commands`
   bool draining = false;
   bool stopping = false;

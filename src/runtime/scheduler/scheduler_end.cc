@@ -25,7 +25,7 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
     log_.Error("request " + std::to_string(job->id()) + ": " + sequence->error().message);
   if (finish == Finish::kError && job->request.n == 1) {
     const RequestError error = sequence->error();
-    GiveBack(*job, sequence->TakeSession());
+    ReturnSession(*job, sequence->TakeSession());
     --job->n_unfinished;
     ++counts_.n_failed;
     const Event failed = {.kind = Event::Kind::kFailed, .error = error};
@@ -34,13 +34,13 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
   const Event finished = sequence->Finished();
   if (sequence->choice() == 0) {
     if (finish == Finish::kError) {
-      GiveBack(*job, sequence->TakeSession());
+      ReturnSession(*job, sequence->TakeSession());
     } else {
       Keep(*job, *sequence);
     }
   }
   sequence.reset();
-  if (--job->n_unfinished > 0) return job->Tell(finished);
+  if (--job->n_unfinished > 0) return job->Notify(finished);
   ++(finish == Finish::kCancelled ? counts_.n_cancelled : counts_.n_requests);
   EndJob(*job, nullptr, {&finished, 1});
 }
@@ -63,9 +63,9 @@ void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
 // The request has failed: restores its session. A named session that it continued is as before: a
 // copy is dropped, or the session itself is truncated. Of an unnamed session, or of one that was to
 // be replaced, the reused prefix stays.
-void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
+void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session> session) {
   if (job.session.empty() || job.creates) {
-    const bool has_name = job.took_replaced;
+    const bool has_name = job.took_over_replaced;
     if (!has_name && (!job.request.keep || options_.max_unnamed == 0)) return;
     session->Truncate(job.n_reused);
     if (session->n_tokens() == 0) return;
@@ -85,12 +85,12 @@ void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
               .used = clock_.now()});
 }
 
-void SchedulerLoop::EndUnread(Reading reading, const RequestError* error) {
+void SchedulerLoop::EndInPrefill(PrefillEntry reading, const RequestError* error) {
   const std::shared_ptr<Job> job = reading.sequence->shared_job();
-  GiveBack(*job, reading.sequence->TakeSession());
+  ReturnSession(*job, reading.sequence->TakeSession());
   reading.sequence.reset();
   if (error != nullptr) return Fail(*job, *error);
-  TellCancelled(*job);
+  NotifyCancelled(*job);
 }
 
 void SchedulerLoop::Fail(Job& job, const RequestError& error) {
@@ -103,7 +103,7 @@ void SchedulerLoop::Fail(Job& job, const RequestError& error) {
   EndJob(job, &error, {&failed, 1});
 }
 
-void SchedulerLoop::TellCancelled(Job& job) {
+void SchedulerLoop::NotifyCancelled(Job& job) {
   ++counts_.n_cancelled;
   job.n_unfinished = 0;
   std::vector<Event> cancelled;
@@ -122,7 +122,7 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
     job.claim.Release(there || !job.creates);
-    if (there && saves_ended_) SaveSoon(job.session);
+    if (there && saves_on_end_) QueueSave(job.session);
   }
   job.End(error, last);
 }
@@ -130,16 +130,16 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
 // Each is taken out before it is failed: what throws is not met again.
 void SchedulerLoop::FailAll(const RequestError& error) {
   prefill_.Abandon();
-  while (!reading_.empty()) {
-    Reading reading = std::move(reading_.back());
-    reading_.pop_back();
-    if (reading.sequence != nullptr) EndUnread(std::move(reading), &error);
+  while (!in_prefill_.empty()) {
+    PrefillEntry reading = std::move(in_prefill_.back());
+    in_prefill_.pop_back();
+    if (reading.sequence != nullptr) EndInPrefill(std::move(reading), &error);
   }
   while (!running_.empty()) {
     const std::unique_ptr<Sequence> sequence = std::move(running_.back());
     running_.pop_back();
     const std::shared_ptr<Job> job = sequence->shared_job();
-    if (sequence->choice() == 0) GiveBack(*job, sequence->TakeSession());
+    if (sequence->choice() == 0) ReturnSession(*job, sequence->TakeSession());
     if (--job->n_unfinished == 0) Fail(*job, error);
   }
   store_.EndCopies();
@@ -147,14 +147,14 @@ void SchedulerLoop::FailAll(const RequestError& error) {
 }
 
 void SchedulerLoop::BeginSaves() {
-  saves_ended_ = true;
+  saves_on_end_ = true;
   std::vector<std::string> names;
   for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
-  for (const std::string& name : names) SaveSoon(name);
+  for (const std::string& name : names) QueueSave(name);
 }
 
 // Sessions that are not written here are left to SaveAll, which logs why it cannot save them.
-void SchedulerLoop::SaveSoon(const std::string& id) {
+void SchedulerLoop::QueueSave(const std::string& id) {
   const IdleSession* idle = store_.Find(id);
   if (options_.session_path.empty() || idle == nullptr || idle->copied || idle->saved) return;
   const auto begun = BeginSave(id, id);

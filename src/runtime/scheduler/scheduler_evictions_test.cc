@@ -22,7 +22,7 @@ class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
     }
   }
   // The same, in memory without room for a third.
-  void MakeBrimful() {
+  void MakeWithoutSpareMemory() {
     const auto session = Session::Make(*engine_, {}).value();
     const SequenceBytes plan = PlanSequence(*session, 80, 0).value();
     ASSERT_TRUE(session->Prefill(Prompt(80, 1)).value());
@@ -113,7 +113,7 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
 
 // The bytes of an evicted session are free once it was written, deleted or not.
 TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
-  ASSERT_NO_FATAL_FAILURE(MakeBrimful());
+  ASSERT_NO_FATAL_FAILURE(MakeWithoutSpareMemory());
   auto first = BeginFork("b", "c");
   ASSERT_TRUE(disk_->WaitUntilBusy());
   auto deleted = BeginDelete("a");
@@ -143,7 +143,7 @@ TEST_F(SchedulerEvictionsTest, NothingElseIsDoneWithAFileThatIsToBeRead) {
   ASSERT_EQ(Problem(Create("file", Prompt(80, 3))), "");
   ASSERT_EQ(Problem(Save("file", "file")), "");
   scheduler_.reset();
-  ASSERT_NO_FATAL_FAILURE(MakeBrimful());
+  ASSERT_NO_FATAL_FAILURE(MakeWithoutSpareMemory());
   auto restored = BeginRestore("x", "file");
   ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();

@@ -285,7 +285,7 @@ TEST(SessionNamesTest, OneInUseIsNotClosed) {
   EXPECT_FALSE(names.Close("a"));
   names.Release("a", true);
   EXPECT_TRUE(names.Close("a"));
-  EXPECT_EQ(names.Schedule("a"), SessionNames::Outcome::kClosed);
+  EXPECT_EQ(names.ClaimExisting("a"), SessionNames::Outcome::kClosed);
 }
 
 }  // namespace

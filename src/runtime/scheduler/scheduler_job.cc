@@ -16,7 +16,7 @@ Job::~Job() {
   }
 }
 
-void Job::Tell(const Event& event) const {
+void Job::Notify(const Event& event) const {
   try {
     if (request.on_event) request.on_event(event);
   } catch (const std::exception&) {
@@ -26,7 +26,7 @@ void Job::Tell(const Event& event) const {
 
 void Job::End(const RequestError* error, std::span<const Event> last) {
   is_queued = false;
-  for (const Event& event : last) Tell(event);
+  for (const Event& event : last) Notify(event);
   try {
     if (on_end) on_end(error);
   } catch (const std::exception&) {  // nobody is left to be told

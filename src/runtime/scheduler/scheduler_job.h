@@ -18,7 +18,7 @@
 namespace winnow::runtime {
 
 // Wakes the scheduler's thread. Held by shared_ptr: tickets may outlive the scheduler.
-struct Signal {
+struct WakeSignal {
   std::mutex mutex;
   std::condition_variable changed;
   bool woken = false;
@@ -34,7 +34,7 @@ struct Signal {
 struct TicketData {
   uint64_t id = 0;
   std::atomic<bool> cancelled = false;
-  std::shared_ptr<Signal> signal = {};
+  std::shared_ptr<WakeSignal> signal = {};
 };
 
 // A request on its way through the scheduler. Not thread-safe.
@@ -66,7 +66,7 @@ struct Job {
   // To undo a failed request that continues a named session: it works on a copy, or on the session
   // itself, which had n_before tokens and unread_before when it started.
   bool works_on_copy = false;
-  bool took_replaced = false;  // it took over the session that it replaces
+  bool took_over_replaced = false;  // it took over the session that it replaces
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
   int64_t n_document = 0;  // of the session (Request::n_document)
@@ -90,7 +90,7 @@ struct Job {
            (request.cancelled && request.cancelled());
   }
   // Calls on_event. If that throws (no memory for the event), cancels the request.
-  void Tell(const Event& event) const;
+  void Notify(const Event& event) const;
   // Sends the last events, then calls on_end. The scheduler has released the session.
   void End(const RequestError* error, std::span<const Event> last);
 };

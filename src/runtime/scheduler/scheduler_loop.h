@@ -42,7 +42,7 @@ class SchedulerLoop {
   // was nothing to do, or nothing until a file is read or written.
   bool Round();
   int n_file_work() const { return store_.n_file_work(); }  // running or queued
-  bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
+  bool idle() const { return waiting_.empty() && running_.empty() && in_prefill_.empty(); }
   size_t n_waiting() const { return waiting_.size(); }
   SchedulerState state() const;
   // Bytes of the model and the buffers, which no request can have.
@@ -86,7 +86,7 @@ class SchedulerLoop {
   void BeginDelete(const std::string& id) { store_.BeginFileWork(id); }
   void EndDelete(const std::string& id, bool is_removed);
   // Retries file reads and forks that wait for memory. Call after each piece of file work.
-  void LookForRoom();
+  void RetryWaiters();
   std::vector<SessionInfo> List() const;
   // Of a session in memory, running or saved.
   SessionOutcome FindSession(const std::string& id) const;
@@ -100,7 +100,7 @@ class SchedulerLoop {
 
   // A request in prefill. Its sequence is null once it has ended while others that share the pass
   // go on.
-  struct Reading {
+  struct PrefillEntry {
     std::unique_ptr<Sequence> sequence = {};
     std::vector<TokenId> rest = {};  // of the prompt, to be read
     SequenceBytes bytes = {};        // steady: of each choice
@@ -138,16 +138,16 @@ class SchedulerLoop {
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
   // Whether n_bytes more are free. If not, evicts idle sessions as needed; those that must be
-  // written first free their bytes later (room_comes).
-  bool MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared);
-  // MakeRoom evicts sessions that another request waits for only on behalf of the first waiting
+  // written first free their bytes later (memory_will_be_freed).
+  bool FreeMemory(int64_t n_bytes, const SessionStore::EvictionFilter& spared);
+  // FreeMemory evicts sessions that another request waits for only on behalf of the first waiting
   // request: otherwise two requests would evict each other's sessions in turn.
-  bool MakeRoomFor(const Job& job, int64_t n_bytes, const IdleSession* spared = nullptr) {
-    return MakeRoom(n_bytes, {.session = spared, .claimed = !waiting_.IsFirst(job)});
+  bool FreeMemoryFor(const Job& job, int64_t n_bytes, const IdleSession* spared = nullptr) {
+    return FreeMemory(n_bytes, {.session = spared, .claimed = !waiting_.IsFirst(job)});
   }
   // Whether file work is under way that may free memory, apart from n_own tasks of the caller and
   // reads that wait for memory themselves.
-  bool room_comes(int n_own = 0) const {
+  bool memory_will_be_freed(int n_own = 0) const {
     return n_file_work() - static_cast<int>(waiting_reads_.size()) > n_own;
   }
   bool fits_alone(int64_t n_bytes) const {
@@ -155,9 +155,9 @@ class SchedulerLoop {
            fixed_bytes_ + n_bytes <= options_.memory_limit_bytes;
   }
   // Whether nothing runs, so that no memory will come free by itself.
-  bool is_stuck() const { return reading_.empty() && running_.empty() && n_file_work() == 0; }
+  bool is_stuck() const { return in_prefill_.empty() && running_.empty() && n_file_work() == 0; }
   // There is no room: the request waits for others to end. Sets Job::too_large.
-  Answer WaitForRoom(Job& job, int64_t n_bytes) const;
+  Answer WaitForMemory(Job& job, int64_t n_bytes) const;
   // The error for `what`, which needs n_bytes besides n_beside that stay: kTooLarge if that can
   // never fit, kQueueFull if it does not fit now.
   RequestError OutOfMemory(const std::string& what, int64_t n_bytes, int64_t n_beside) const;
@@ -177,30 +177,30 @@ class SchedulerLoop {
     int64_t max_bytes = 0;
     Then then = {};
   };
-  void ReadWhenThereIsRoom(const FileRead& read);
+  void ReadWhenMemoryIsFree(const FileRead& read);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();
   void ReadPrompts();
   void FinishPrompts();
-  void FinishPrompt(Reading reading);
+  void FinishPrompt(PrefillEntry reading);
   void Choose(std::span<const std::unique_ptr<Sequence>> sequences);
   void DropCancelled();
-  void TellPrefill() const;
+  void NotifyPrefill() const;
   void CheckBytes();
   void CheckLimit();
 
   // Takes ended sequences out of running_ and ends them.
   void Sweep();
   void End(std::unique_ptr<Sequence> sequence);
-  void EndUnread(Reading reading, const RequestError* error);  // no error: cancelled
+  void EndInPrefill(PrefillEntry reading, const RequestError* error);  // no error: cancelled
   void Fail(Job& job, const RequestError& error);
-  void TellCancelled(Job& job);
+  void NotifyCancelled(Job& job);
   void Keep(Job& job, Sequence& sequence);
-  void GiveBack(Job& job, std::unique_ptr<Session> session);
+  void ReturnSession(Job& job, std::unique_ptr<Session> session);
   // `last`: the final events, sent after the session's name is released.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
-  void SaveSoon(const std::string& id);
+  void QueueSave(const std::string& id);
 
   Engine& engine_;
   const SchedulerOptions& options_;
@@ -215,13 +215,13 @@ class SchedulerLoop {
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
   std::map<std::pair<std::string, std::string>, std::vector<Then>> loading_;  // by session and file
-  int64_t loading_bytes_ = 0;                         // upper bound for the sessions being read
-  std::vector<std::function<void()>> wait_for_room_;  // retried when some file work has ended
-  std::multiset<std::string> waiting_reads_;          // files of the reads in wait_for_room_
+  int64_t loading_bytes_ = 0;                          // upper bound for the sessions being read
+  std::vector<std::function<void()>> memory_waiters_;  // retried when some file work has ended
+  std::multiset<std::string> waiting_reads_;           // files of the reads in memory_waiters_
   bool waits_to_be_read(const std::string& file) const { return waiting_reads_.contains(file); }
   Batch batch_;
-  model::Step prefill_step_;      // has its own buffers, as decode steps run in between
-  std::vector<Reading> reading_;  // in the order of prefill_
+  model::Step prefill_step_;              // has its own buffers, as decode steps run in between
+  std::vector<PrefillEntry> in_prefill_;  // in the order of prefill_
   Prefill prefill_;
   Pace pace_;
   Clock::TimePoint last_tokens_;  // end of the last decode step
@@ -229,7 +229,7 @@ class SchedulerLoop {
   SchedulerState counts_;
   int64_t working_bytes_ = 0;  // of running sequences, as of the last round
   bool over_limit_ = false;    // and that was logged
-  bool saves_ended_ = false;   // BeginSaves was called
+  bool saves_on_end_ = false;  // BeginSaves was called
   // Reused in every round, so that decode steps do not allocate.
   std::vector<Session*> sessions_;
   std::vector<TokenId> tokens_;

@@ -14,12 +14,13 @@ void WaitingQueue::Add(std::shared_ptr<Job> job) {
 }
 
 bool WaitingQueue::Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
-                         bool asks_all) {
+                         bool ignore_overtake_limit) {
   for (size_t i = 0; i < jobs_.size();) {
     const std::shared_ptr<Job> job = jobs_[i];
     const Answer answer = offer(job);
     if (answer == Answer::kWaits) {
-      if (job->n_overtaken >= max_overtakes_ && !job->loading && !asks_all) return false;
+      if (job->n_overtaken >= max_overtakes_ && !job->loading && !ignore_overtake_limit)
+        return false;
       ++i;
       continue;
     }

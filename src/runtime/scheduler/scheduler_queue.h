@@ -26,10 +26,10 @@ class WaitingQueue {
   };
   // Offers the requests a start in their order until one starts; false: none did. A waiting request
   // can be overtaken max_overtakes times: after that, later ones are offered no start while it
-  // waits, unless asks_all. A request whose session is being read from a file can be overtaken any
-  // number of times.
+  // waits, unless ignore_overtake_limit. A request whose session is being read from a file can be
+  // overtaken any number of times.
   bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
-             bool asks_all = false);
+             bool ignore_overtake_limit = false);
   // Offers a start to the first request only, or to the next if that has ended: nothing is
   // overtaken.
   bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);

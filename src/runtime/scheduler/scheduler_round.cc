@@ -97,30 +97,30 @@ void SchedulerLoop::ReadPrompts() {
     DropCancelled();
   }
   counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
-  if (reading_.empty()) return;
-  TellPrefill();
+  if (in_prefill_.empty()) return;
+  NotifyPrefill();
 }
 
-void SchedulerLoop::TellPrefill() const {
-  for (const Reading& reading : reading_) {
+void SchedulerLoop::NotifyPrefill() const {
+  for (const PrefillEntry& reading : in_prefill_) {
     if (reading.sequence == nullptr) continue;
     const auto n_rest = static_cast<double>(reading.rest.size());
     const Job& job = reading.sequence->job();
-    job.Tell({.kind = Event::Kind::kPrefill,
-              .n_done = job.n_reused + static_cast<int64_t>(prefill_.done() * n_rest),
-              .n_all = job.n_prompt,
-              .n_reused = job.n_reused});
+    job.Notify({.kind = Event::Kind::kPrefill,
+                .n_done = job.n_reused + static_cast<int64_t>(prefill_.done() * n_rest),
+                .n_all = job.n_prompt,
+                .n_reused = job.n_reused});
   }
 }
 
 void SchedulerLoop::FinishPrompts() {
-  std::vector<Reading> readings = std::exchange(reading_, {});
+  std::vector<PrefillEntry> readings = std::exchange(in_prefill_, {});
   for (size_t i = 0; i < readings.size(); ++i) {
-    Reading& reading = readings[i];
+    PrefillEntry& reading = readings[i];
     if (reading.sequence == nullptr) continue;
     if (const auto& failure = prefill_.failure(i)) {
       const RequestError error = {ErrorKind::kInternal, failure->message};
-      EndUnread(std::move(reading), &error);
+      EndInPrefill(std::move(reading), &error);
     } else {
       FinishPrompt(std::move(reading));
     }
@@ -128,27 +128,27 @@ void SchedulerLoop::FinishPrompts() {
 }
 
 // Forks the prompt's sequence into the request's choices, which then run independently.
-void SchedulerLoop::FinishPrompt(Reading reading) {
+void SchedulerLoop::FinishPrompt(PrefillEntry reading) {
   Sequence& first = *reading.sequence;
   const std::shared_ptr<Job> job = first.shared_job();
   const int64_t n_rest = std::ssize(reading.rest);
   counts_.n_prompt_tokens += n_rest;
   first.SetPrefill(Milliseconds(prefill_began_, clock_.now()), n_rest);
   first.AcceptPrompt(first.session().tokens());
-  job->Tell({.kind = Event::Kind::kStarted,
-             .n_prompt = job->n_prompt,
-             .n_reused = job->n_reused,
-             .reuse = job->reuse});
+  job->Notify({.kind = Event::Kind::kStarted,
+               .n_prompt = job->n_prompt,
+               .n_reused = job->n_reused,
+               .reuse = job->reuse});
   std::vector<std::unique_ptr<Sequence>> choices;
   choices.push_back(std::move(reading.sequence));
   for (int i = 1; i < job->request.n; ++i) {
     auto fork = choices.front()->Fork(i);
     if (!fork) {
       for (; i < job->request.n; ++i) {
-        job->Tell({.kind = Event::Kind::kFinished,
-                   .choice = i,
-                   .finish = Finish::kError,
-                   .error = {ErrorKind::kInternal, fork.error().message}});
+        job->Notify({.kind = Event::Kind::kFinished,
+                     .choice = i,
+                     .finish = Finish::kError,
+                     .error = {ErrorKind::kInternal, fork.error().message}});
         --job->n_unfinished;
       }
       break;
@@ -174,16 +174,16 @@ void SchedulerLoop::DropCancelled() {
     if (sequence->job().cancelled()) sequence->SetFinish(Finish::kCancelled);
   }
   Sweep();
-  for (size_t i = 0; i < reading_.size(); ++i) {
-    Reading& reading = reading_[i];
+  for (size_t i = 0; i < in_prefill_.size(); ++i) {
+    PrefillEntry& reading = in_prefill_[i];
     if (reading.sequence == nullptr || !reading.sequence->job().cancelled()) continue;
     prefill_.Drop(i);
-    EndUnread(std::exchange(reading, {}), nullptr);
+    EndInPrefill(std::exchange(reading, {}), nullptr);
   }
   // If that dropped the last prompt that was not read yet, the pass is over for the others too.
-  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
+  if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
   for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
-    TellCancelled(*job);
+    NotifyCancelled(*job);
   }
 }
 
@@ -204,8 +204,8 @@ void SchedulerLoop::CheckBytes() {
     if (!kept) sequence->SetError(takes(bytes, sequence->reserved_bytes, kept.error()));
   }
   Sweep();
-  for (size_t i = 0; i < reading_.size(); ++i) {
-    Reading& reading = reading_[i];
+  for (size_t i = 0; i < in_prefill_.size(); ++i) {
+    PrefillEntry& reading = in_prefill_[i];
     if (reading.sequence == nullptr) continue;
     const int64_t bytes =
         WorkingBytes(reading.sequence->session(), reading.sequence->is_constrained());
@@ -215,9 +215,9 @@ void SchedulerLoop::CheckBytes() {
     if (kept) continue;
     const RequestError error = takes(bytes, reserved, kept.error());
     prefill_.Drop(i);
-    EndUnread(std::exchange(reading, {}), &error);
+    EndInPrefill(std::exchange(reading, {}), &error);
   }
-  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
+  if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
   working_bytes_ = working;
   CheckLimit();
 }
@@ -235,7 +235,7 @@ void SchedulerLoop::CheckLimit() {
   const Error broken = WINNOW_INVARIANT(engine_.invariants(), within).error();
   log_.Error(std::to_string(fixed_bytes_ + counts_.reserved_bytes) +
              " bytes are reserved, the limit is " + std::to_string(limit) + ": " + broken.message);
-  over_limit_ = !MakeRoom(0, {});
+  over_limit_ = !FreeMemory(0, {});
   counts_.reserved_bytes = ReservedBytes() + store_.bytes();
 }
 
@@ -269,7 +269,7 @@ SchedulerState SchedulerLoop::state() const {
                              .reserved_bytes = reserved});
   };
   for (const auto& sequence : running_) add(*sequence, false, sequence->reserved_bytes);
-  for (const Reading& reading : reading_) {
+  for (const PrefillEntry& reading : in_prefill_) {
     if (reading.sequence != nullptr) add(*reading.sequence, true, reading.reserved());
   }
   return state;

@@ -130,7 +130,7 @@ void Sequence::Deliver(Clock::TimePoint now) {
                  .text = ends ? std::string() : text_.Push(token_),
                  .log_probability = log_probability_,
                  .top = std::move(top_)};
-  job_->Tell(event);
+  job_->Notify(event);
   top_ = std::move(event.top);
   const bool is_finished = ends || (constraint_ && constraint_->finished());
   // finished() advances the constraint and may run into the problem itself: the text is then no

@@ -99,20 +99,20 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
   }
   const auto max_bytes = store_.ReadMaxBytes(file);
   if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
-  // Before MakeRoom: the session of this name is then not evicted, which would overwrite the file
+  // Before FreeMemory: the session of this name is then not evicted, which would overwrite the file
   // before it is read.
   store_.BeginFileWork(file);
-  ReadWhenThereIsRoom(
+  ReadWhenMemoryIsFree(
       {.id = id, .file = file, .replaces = replaces, .max_bytes = *max_bytes, .then = then});
 }
 
-void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
-  if (!MakeRoom(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
-    if (room_comes(/*n_own=*/1) && fits_alone(read.max_bytes)) {
+void SchedulerLoop::ReadWhenMemoryIsFree(const FileRead& read) {
+  if (!FreeMemory(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
+    if (memory_will_be_freed(/*n_own=*/1) && fits_alone(read.max_bytes)) {
       const auto waiting = waiting_reads_.insert(read.file);
-      wait_for_room_.emplace_back([this, read, waiting] {
+      memory_waiters_.emplace_back([this, read, waiting] {
         waiting_reads_.erase(waiting);
-        ReadWhenThereIsRoom(read);
+        ReadWhenMemoryIsFree(read);
       });
       return;
     }
@@ -162,9 +162,9 @@ void SchedulerLoop::Fork(const std::string& from, const std::string& to, const T
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
     IdleSession* idle = store_.Find(from);
-    if (!MakeRoom(idle->bytes, {.session = idle, .claimed = true})) {
-      if (room_comes() && fits_alone(2 * idle->bytes)) {
-        wait_for_room_.emplace_back([this, from, to, then] { Fork(from, to, then); });
+    if (!FreeMemory(idle->bytes, {.session = idle, .claimed = true})) {
+      if (memory_will_be_freed() && fits_alone(2 * idle->bytes)) {
+        memory_waiters_.emplace_back([this, from, to, then] { Fork(from, to, then); });
         return;
       }
       const RequestError full =
@@ -209,7 +209,7 @@ const Sequence* SchedulerLoop::FindRunning(const std::string& id) const {
   for (const auto& sequence : running_) {
     if (has_id(sequence.get())) return sequence.get();
   }
-  for (const Reading& reading : reading_) {
+  for (const PrefillEntry& reading : in_prefill_) {
     if (has_id(reading.sequence.get())) return reading.sequence.get();
   }
   return nullptr;
@@ -235,7 +235,7 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
     *place = DescribeRunning(sequence);
   };
   for (const auto& sequence : running_) add(*sequence);
-  for (const Reading& reading : reading_) {
+  for (const PrefillEntry& reading : in_prefill_) {
     if (reading.sequence != nullptr) add(*reading.sequence);
   }
   std::ranges::sort(list, {}, &SessionInfo::id);
@@ -255,7 +255,7 @@ void SchedulerLoop::ReadTokens(
     return tell(sequence->session(), {}, sequence->job().n_document);
   }
   if (const IdleSession* idle = store_.Find(id)) {
-    return tell(*idle->session, store_.CutShort(idle->unread), idle->n_document);
+    return tell(*idle->session, store_.WithoutEndToken(idle->unread), idle->n_document);
   }
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
@@ -277,10 +277,10 @@ void SchedulerLoop::KeptPositions(
   }
   // During prefill, layers hold different numbers of tokens. If the request works on a copy, show
   // the session as it was before.
-  const auto is_read = [&](const Reading& reading) {
+  const auto is_read = [&](const PrefillEntry& reading) {
     return reading.sequence != nullptr && reading.sequence->job().session == id;
   };
-  if (store_.Find(id) == nullptr && std::ranges::any_of(reading_, is_read)) {
+  if (store_.Find(id) == nullptr && std::ranges::any_of(in_prefill_, is_read)) {
     return done(RequestError{ErrorKind::kBusy, "session " + id + " is being read"});
   }
   Load(id, [this, id, by_head, done](const RequestError* error) {

@@ -91,8 +91,8 @@ TEST_P(CompressedAllocations, AreNone) {
   }
   const int64_t size = std::max<int64_t>(20, method->traits().budget.min);
   options.compression.method = method;
-  const bool heeds_budget = method->traits().budget.needed || method->traits().budget.held;
-  if (heeds_budget) options.compression.size = size;  // a limit where no budget is needed
+  const bool budget_has_effect = method->traits().budget.needed || method->traits().budget.held;
+  if (budget_has_effect) options.compression.size = size;  // a limit where no budget is needed
   const auto session = Session::Make(*engine, options).value();
   const auto n_prompt = static_cast<int>(size) + 10;
   ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());

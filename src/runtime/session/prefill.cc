@@ -181,7 +181,7 @@ void Prefill::Rollback(Work& work) const {
   work.prompt.session->Truncate(work.n_before);
 }
 
-void Prefill::Leave(Work& work) const {
+void Prefill::DropFromPass(Work& work) const {
   // Past the layers, the logits from before may have been overwritten.
   if (deciding_ || step_.done() == 1) work.prompt.session->data_->has_logits = false;
   Rollback(work);
@@ -206,7 +206,7 @@ void Prefill::Drop(size_t prompt) {
   for (size_t i = 0; i < pass_.size(); ++i) {
     if (pass_[i].work != prompt) continue;
     if (!deciding_) step_.Drop(i);
-    Leave(work);
+    DropFromPass(work);
   }
   const auto is_left = [this](const Part& part) {
     return !works_[part.work].dropped && !works_[part.work].failure;
@@ -218,7 +218,7 @@ void Prefill::Abandon() {
   if (!active()) return;
   for (const Part& part : pass_) {
     Work& work = works_[part.work];
-    if (!work.dropped) Leave(work);
+    if (!work.dropped) DropFromPass(work);
   }
   if (!deciding_) step_.Abandon();
   deciding_ = false;

@@ -103,7 +103,7 @@ class Prefill {
   void EndPart(Work& work) const;
   void Rollback(Work& work) const;
   // Drops a prompt in the middle of a pass.
-  void Leave(Work& work) const;
+  void DropFromPass(Work& work) const;
   void Fail(const Error& error);
 
   model::Step& step_;

@@ -30,7 +30,7 @@ namespace {
 // Methods count slots per KV head and divide budgets over the layers, so all layers must have the
 // same query heads and KV heads.
 Result<void> CheckLayers(const model::Hyperparameters& h, const CompressionOptions& compression) {
-  if (!compression.method || h.heads_alike()) return {};
+  if (!compression.method || h.has_equal_heads()) return {};
   const auto heads = [&](int i) {
     const model::LayerSpec& layer = h.layer(i);
     return std::to_string(layer.n_heads) + " query and " + std::to_string(layer.n_kv_heads) +

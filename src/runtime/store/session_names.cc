@@ -23,7 +23,7 @@ bool IsSessionName(std::string_view name) {
          std::ranges::all_of(name, IsAllowed);
 }
 
-SessionNames::Outcome SessionNames::Schedule(const std::string& name) {
+SessionNames::Outcome SessionNames::ClaimExisting(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = busy_.find(name);
   if (found == busy_.end()) {
@@ -73,7 +73,7 @@ bool SessionNames::Close(const std::string& name) {
 
 SessionNames::Outcome SessionClaim::Take(std::string name) {
   name_ = std::move(name);
-  return Hold(names_.Schedule(name_), true);
+  return Hold(names_.ClaimExisting(name_), true);
 }
 
 SessionNames::Outcome SessionClaim::TakeNew(std::string name) {

@@ -24,7 +24,7 @@ class SessionNames {
     kClosed,   // closed to free memory
   };
   // Claims a session that exists.
-  Outcome Schedule(const std::string& name);
+  Outcome ClaimExisting(const std::string& name);
   // Claims a name that no session has.
   Outcome ClaimNew(const std::string& name);
   // Claims a name whether or not a session has it; kClaimed or kBusy.

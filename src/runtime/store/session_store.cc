@@ -93,9 +93,9 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
   return best;
 }
 
-bool SessionStore::CanEvict(const IdleSession& session, const Spared& spared) const {
+bool SessionStore::CanEvict(const IdleSession& session, const EvictionFilter& spared) const {
   if (&session == spared.session || session.copied || saving(session)) return false;
-  if (file_work_.contains(session.name) || session.stays_until > clock_.now()) return false;
+  if (file_work_.contains(session.name) || session.no_evict_until > clock_.now()) return false;
   // A session that a request waits for may be written and read from disk again, but must not be
   // lost.
   return session.name.empty() || !names_.busy(session.name) ||
@@ -106,7 +106,7 @@ void SessionStore::EndCopies() {
   for (IdleSession& session : sessions_) session.copied = false;
 }
 
-int64_t SessionStore::EvictableBytes(const Spared& spared) const {
+int64_t SessionStore::EvictableBytes(const EvictionFilter& spared) const {
   int64_t bytes = 0;
   for (const IdleSession& session : sessions_) {
     if (CanEvict(session, spared)) bytes += session.bytes;
@@ -120,7 +120,7 @@ int64_t SessionStore::evicting_bytes() const {
   return bytes;
 }
 
-IdleSession* SessionStore::Oldest(const Spared& spared) {
+IdleSession* SessionStore::Oldest(const EvictionFilter& spared) {
   IdleSession* oldest = nullptr;
   for (IdleSession& session : sessions_) {
     if (!CanEvict(session, spared)) continue;
@@ -129,7 +129,7 @@ IdleSession* SessionStore::Oldest(const Spared& spared) {
   return oldest;
 }
 
-SessionStore::Eviction SessionStore::Evict(const Spared& spared) {
+SessionStore::Eviction SessionStore::Evict(const EvictionFilter& spared) {
   IdleSession* session = Oldest(spared);
   // Without a folder the session is lost, and a request may have claimed it meanwhile: then try the
   // next.
@@ -164,7 +164,7 @@ void SessionStore::EndEvict(const Saving& saving, const RequestError* error) {
   if (!is_there) return;
   if (error != nullptr) {
     log_.Warning("session " + found->name + " stays in memory: " + error->message);
-    found->stays_until = clock_.now() + kRetryAfter;
+    found->no_evict_until = clock_.now() + kRetryAfter;
   } else if (!saving_.contains(found->session.get()) && !found->copied) {
     Take(*found);
   }

@@ -33,7 +33,7 @@ struct IdleSession {
   bool saved = false;   // the file of its name holds its current state
   int64_t bytes = 0;    // IdleBytes, set by Put
   // It could not be written: not evicted before this time.
-  Clock::TimePoint stays_until = {};
+  Clock::TimePoint no_evict_until = {};
 };
 
 // The idle sessions, in memory and in the folder. Not thread-safe; a FileTask runs in any thread
@@ -75,11 +75,11 @@ class SessionStore {
   // Including sessions that have left but are still being saved.
   int64_t bytes() const { return bytes_ + leaving_bytes_; }
   // Sessions that must not be evicted.
-  struct Spared {
+  struct EvictionFilter {
     const IdleSession* session = nullptr;
     bool claimed = false;  // also those that a request waits for
   };
-  int64_t EvictableBytes(const Spared& spared) const;  // that Evict can free
+  int64_t EvictableBytes(const EvictionFilter& spared) const;  // that Evict can free
   // Bytes of sessions that are being evicted, deleted meanwhile or not: free once they are written.
   int64_t evicting_bytes() const;
   void DropUnnamed(int n_left);
@@ -101,7 +101,7 @@ class SessionStore {
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
-    bool under_its_name = false;  // the session has the file's name
+    bool is_own_file = false;  // the session has the file's name
     FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file,
@@ -115,7 +115,7 @@ class SessionStore {
     Kind kind = Kind::kNone;
     Saving saving = {};  // kLeaves
   };
-  Eviction Evict(const Spared& spared);
+  Eviction Evict(const EvictionFilter& spared);
   void EndEvict(const Saving& saving, const RequestError* error);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   // Whether its current state is being written to the file, and no other work on the file is
@@ -131,7 +131,7 @@ class SessionStore {
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
   // The part of IdleSession::unread that belongs to the text: without a token that ends generation.
-  std::span<const TokenId> CutShort(std::span<const TokenId> unread) const;
+  std::span<const TokenId> WithoutEndToken(std::span<const TokenId> unread) const;
   // Reads only the text of a file. Error: kNotFound if it cannot be read.
   FileTask MakeTextReader(const std::string& file, std::shared_ptr<SessionTokens> read) const;
   // Call when a file was removed from the folder.
@@ -156,8 +156,9 @@ class SessionStore {
   // Adds the text of a file for FindSavedPrefix.
   void IndexText(const std::string& file, SessionInput& input);
   void IndexText(const std::string& file, const Session& session);
-  bool CanEvict(const IdleSession& session, const Spared& spared) const;
-  IdleSession* Oldest(const Spared& spared);  // least recently used of those that can be evicted
+  bool CanEvict(const IdleSession& session, const EvictionFilter& spared) const;
+  IdleSession* Oldest(
+      const EvictionFilter& spared);  // least recently used of those that can be evicted
   std::optional<SessionInfo> DescribeFile(const std::string& file) const;
 
   Engine& engine_;

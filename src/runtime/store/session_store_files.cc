@@ -142,7 +142,7 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
   };
   return {.session = session.session.get(),
           .file = file,
-          .under_its_name = session.name == file,
+          .is_own_file = session.name == file,
           .write = write};
 }
 
@@ -161,8 +161,8 @@ void SessionStore::EndSave(const Saving& saving, bool is_written) {
     // A session that was loaded from the file's earlier contents no longer matches the file.
     IdleSession* idle = Find(saving.file);
     if (idle != nullptr && idle->session.get() == saving.session) {
-      idle->saved = saving.under_its_name;
-    } else if (idle != nullptr && !saving.under_its_name && idle->saved && !idle->copied) {
+      idle->saved = saving.is_own_file;
+    } else if (idle != nullptr && !saving.is_own_file && idle->saved && !idle->copied) {
       Drop(*idle);
     }
   }
@@ -207,7 +207,7 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
   };
 }
 
-std::span<const TokenId> SessionStore::CutShort(std::span<const TokenId> unread) const {
+std::span<const TokenId> SessionStore::WithoutEndToken(std::span<const TokenId> unread) const {
   const bool ends = !unread.empty() && engine_.tokenizer().IsEndOfGeneration(unread.back());
   return unread.first(unread.size() - (ends ? 1 : 0));
 }
@@ -224,7 +224,7 @@ SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
     const Notes notes = ReadNotes(text.info, engine_.model().hyperparameters().vocabulary);
     read->n_document = notes.n_document;
     read->tokens = std::move(text.tokens);
-    const std::span<const TokenId> unread = CutShort(notes.unread);
+    const std::span<const TokenId> unread = WithoutEndToken(notes.unread);
     read->unread.assign(unread.begin(), unread.end());
     return {};
   };

@@ -75,7 +75,7 @@ bool HasBody(int status) { return status != 204 && status != 304; }
 
 }  // namespace
 
-HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form)
+HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, ResponseOptions form)
     : wire_(std::move(wire)), form_(form) {}
 
 std::string HttpExchange::Head(const Reply& reply, const char* length_header, size_t length) const {
@@ -157,12 +157,12 @@ void HttpExchange::Closed() {
 
 void HttpExchange::Post(std::function<void()> work) { wire_->Post(std::move(work)); }
 
-void HttpExchange::PostLong(std::function<void()> work) {
-  wire_->PostLong(form_.size, std::move(work));
+void HttpExchange::PostWork(std::function<void()> work) {
+  wire_->PostWork(form_.size, std::move(work));
 }
 
-void HttpExchange::TakeTurn(std::function<void(Turn turn)> work) {
-  wire_->TakeTurn(std::move(work));
+void HttpExchange::AcquireMemorySlot(std::function<void(MemorySlot turn)> work) {
+  wire_->AcquireMemorySlot(std::move(work));
 }
 
 bool HttpExchange::Hold(size_t bytes) {

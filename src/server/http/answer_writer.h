@@ -9,7 +9,7 @@
 namespace winnow::server {
 
 // What an exchange needs of its connection. Called on the connection's strand, except Post,
-// PostLong and TakeTurn, which are thread-safe.
+// PostWork and AcquireMemorySlot, which are thread-safe.
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -20,15 +20,15 @@ class Wire {
   virtual void SetPings(bool on) = 0;
   virtual void Post(std::function<void()> work) = 0;
   // As Post, once a work slot for this size is free.
-  virtual void PostLong(WorkSlots::Size size, std::function<void()> work) = 0;
-  // See Exchange::TakeTurn and Hold.
-  virtual void TakeTurn(std::function<void(Exchange::Turn turn)> work) = 0;
+  virtual void PostWork(WorkSlots::Size size, std::function<void()> work) = 0;
+  // See Exchange::AcquireMemorySlot and Hold.
+  virtual void AcquireMemorySlot(std::function<void(Exchange::MemorySlot turn)> work) = 0;
   virtual bool Hold(size_t bytes) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 
 // The parts of a request that its response depends on.
-struct AnswerForm {
+struct ResponseOptions {
   bool is_head = false;
   bool is_http_1_0 = false;
   bool keep_alive = true;
@@ -38,7 +38,7 @@ struct AnswerForm {
 // The HTTP/1.1 side of one exchange: status line, headers, chunks.
 class HttpExchange final : public Exchange {
  public:
-  HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form);
+  HttpExchange(std::shared_ptr<Wire> wire, ResponseOptions form);
 
   void Send(Reply reply) override;
   void BeginStream(Reply head) override;
@@ -46,8 +46,8 @@ class HttpExchange final : public Exchange {
   void End() override;
   void OnClosed(std::function<void()> closed) override;
   void Post(std::function<void()> work) override;
-  void PostLong(std::function<void()> work) override;
-  void TakeTurn(std::function<void(Turn turn)> work) override;
+  void PostWork(std::function<void()> work) override;
+  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override;
   bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
@@ -62,7 +62,7 @@ class HttpExchange final : public Exchange {
   void Finish();
 
   std::shared_ptr<Wire> wire_;
-  AnswerForm form_;
+  ResponseOptions form_;
   State state_ = State::kOpen;
   bool gone_ = false;
   std::function<void()> closed_;

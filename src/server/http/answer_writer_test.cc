@@ -16,11 +16,11 @@ class FakeWire final : public Wire {
   void AnswerDone(bool keep_alive) override { done = keep_alive ? 'k' : 'c'; }
   void SetPings(bool on) override { pings = on; }
   void Post(std::function<void()> work) override { work(); }
-  void PostLong(WorkSlots::Size size, std::function<void()> work) override {
+  void PostWork(WorkSlots::Size size, std::function<void()> work) override {
     sizes.push_back(size);
     work();
   }
-  void TakeTurn(std::function<void(Exchange::Turn)> work) override { work({}); }
+  void AcquireMemorySlot(std::function<void(Exchange::MemorySlot)> work) override { work({}); }
   bool Hold(size_t bytes) override {
     if (bytes > max_held) return false;
     held = bytes;
@@ -166,8 +166,8 @@ TEST(HttpExchange, LongWorkWaitsForItsTurn) {
   using Size = WorkSlots::Size;
   const auto wire = std::make_shared<FakeWire>();
   int n = 0;
-  HttpExchange(wire, {}).PostLong([&n] { ++n; });
-  HttpExchange(wire, {.size = Size::kLarge}).PostLong([&n] { ++n; });
+  HttpExchange(wire, {}).PostWork([&n] { ++n; });
+  HttpExchange(wire, {.size = Size::kLarge}).PostWork([&n] { ++n; });
   EXPECT_EQ(wire->sizes, (std::vector{Size::kSmall, Size::kLarge}));
   HttpExchange(wire, {.size = Size::kLarge}).Post([&n] { ++n; });
   EXPECT_EQ(wire->sizes.size(), 2U) << "pieces of an answer do not wait";

@@ -49,7 +49,7 @@ TEST_F(HttpServerTest, ManySmallBodiesLeaveAThreadForOthers) {
   }
 }
 
-TEST_F(HttpServerTest, WhoMayNotAskIsRefusedBeforeHisBody) {
+TEST_F(HttpServerTest, UnauthorizedRequestIsRefusedBeforeItsBody) {
   const auto server = Listen(
       HttpOptions(),
       Handlers{.handle = [](const Call&, const ExchangePtr& exchange) { exchange->Send({}); },
@@ -82,7 +82,7 @@ TEST_F(HttpServerTest, RefusalsAreAnsweredByTheHandlers) {
   EXPECT_TRUE(refused.starts_with("HTTP/1.1 413")) << refused;
 }
 
-TEST_F(HttpServerTest, WhoNeverAsksIsNotKeptAsLongAsWhoHasAsked) {
+TEST_F(HttpServerTest, SilentConnectionClosesBeforeIdleOne) {
   const auto server =
       Listen({.header = std::chrono::milliseconds(100)},
              [](const Call&, const ExchangePtr& exchange) { exchange->Send({.body = "the end"}); });
@@ -114,16 +114,16 @@ TEST_F(HttpServerTest, AClientThatCannotBeTakenIsTheOnlyOneLost) {
   }
 }
 
-// At most two are made at once (kMaxTurns); the others wait.
+// At most two are made at once (kMaxMemorySlots); the others wait.
 TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
   std::mutex mutex;
-  std::vector<std::pair<ExchangePtr, Exchange::Turn>> made;
+  std::vector<std::pair<ExchangePtr, Exchange::MemorySlot>> made;
   const auto n_made = [&] {
     const std::lock_guard lock(mutex);
     return made.size();
   };
   const auto server = Listen({}, [&](const Call&, const ExchangePtr& exchange) {
-    exchange->TakeTurn([&, exchange](const Exchange::Turn& turn) {
+    exchange->AcquireMemorySlot([&, exchange](const Exchange::MemorySlot& turn) {
       const std::lock_guard lock(mutex);
       made.emplace_back(exchange, turn);
     });

@@ -12,7 +12,7 @@ Call CallFrom(const boost::beast::http::request_header<>& header);
 
 // The parts that the response depends on.
 template <class Body>
-AnswerForm FormFrom(const boost::beast::http::request<Body>& request) {
+ResponseOptions ResponseOptionsFrom(const boost::beast::http::request<Body>& request) {
   return {.is_head = request.method() == boost::beast::http::verb::head,
           .is_http_1_0 = request.version() < 11,
           .keep_alive = request.keep_alive()};

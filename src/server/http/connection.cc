@@ -92,7 +92,7 @@ class HttpConnection final : public Connection,
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), work = std::move(work)] { self->Run(work); });
   }
-  void PostLong(WorkSlots::Size size, std::function<void()> work) override {
+  void PostWork(WorkSlots::Size size, std::function<void()> work) override {
     shared_.slots.Run(size, [self = this->shared_from_this(), size, work = std::move(work)] {
       asio::post(self->stream_.get_executor(), [self, size, work] {
         self->Run(work);
@@ -100,12 +100,13 @@ class HttpConnection final : public Connection,
       });
     });
   }
-  void TakeTurn(std::function<void(Exchange::Turn turn)> work) override {
-    RunInSlot(shared_.turns, [self = this->shared_from_this(), work = std::move(work)](auto slot) {
-      asio::post(self->stream_.get_executor(), [self, slot, work] {
-        if (self->current_ != nullptr) self->Run([&] { work(slot); });
-      });
-    });
+  void AcquireMemorySlot(std::function<void(Exchange::MemorySlot turn)> work) override {
+    RunInSlot(shared_.memory_slots,
+              [self = this->shared_from_this(), work = std::move(work)](auto slot) {
+                asio::post(self->stream_.get_executor(), [self, slot, work] {
+                  if (self->current_ != nullptr) self->Run([&] { work(slot); });
+                });
+              });
   }
   bool Hold(size_t bytes) override { return answer_share_.Resize(bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
@@ -196,7 +197,7 @@ class HttpConnection final : public Connection,
     CloseAfterWriting();
   }
 
-  void LookForHangup() {
+  void CheckDisconnected() {
     if (current_ == nullptr || reading_ || closing_) return;
     if (HasHungUp(TcpSocket(stream_))) return EndAnswer();
     Read();  // other connections may have freed buffer space
@@ -214,7 +215,7 @@ class HttpConnection final : public Connection,
       if (refused) return RefuseWith(*refused);
     }
     if (reader_.has_header()) {
-      if (const auto error = reader_.ReserveBody()) return RefuseWith(*error);
+      if (const auto error = reader_.CountLargeBody()) return RefuseWith(*error);
     }
     if (reader_.is_complete()) return Dispatch();
     if (!HoldRead()) {
@@ -234,7 +235,7 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kRead);
     const Call head = reader_.has_header() ? CallFrom(reader_.header()) : Call();
     reader_.Drop();
-    const AnswerForm last = {.keep_alive = false};
+    const ResponseOptions last = {.keep_alive = false};
     const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), last);
     current_ = exchange;
     shared_.handlers.refuse(head, exchange, error);
@@ -246,7 +247,7 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kRead);
     auto message = reader_.Take();
     const size_t n_bytes = message.body().size();
-    AnswerForm form = FormFrom(message);
+    ResponseOptions form = ResponseOptionsFrom(message);
     if (shared_.draining) form.keep_alive = false;
     if (n_bytes >= options_.large_body_bytes) form.size = WorkSlots::Size::kLarge;
     const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), form);
@@ -272,7 +273,7 @@ class HttpConnection final : public Connection,
   // has at most one that waits; its bytes still count as buffered.
   void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
-    exchange->PostLong([self = this->shared_from_this(), held, exchange] {
+    exchange->PostWork([self = this->shared_from_this(), held, exchange] {
       if (self->current_ == exchange)
         self->Run([&] { self->shared_.handlers.handle(*held, exchange); });
       self->reader_.ReleaseTaken();
@@ -338,7 +339,7 @@ class HttpConnection final : public Connection,
       if (const auto exchange = current_) exchange->Write(":\n\n");
       return;
     }
-    if (kind == Deadlines::kHangup) return LookForHangup();
+    if (kind == Deadlines::kHangup) return CheckDisconnected();
     if (kind == Deadlines::kWrite || !parsing_) return Close();
     const ApiError error = {408, "the request did not come to its end in time", "", "timeout"};
     Run([&] { RefuseWith(error); });
@@ -362,7 +363,7 @@ class HttpConnection final : public Connection,
   bool HoldRead() { return Hold(read_share_, reader_.held_bytes()); }
   bool HoldQueue() { return Hold(queue_share_, queue_.capacity()); }
   bool Hold(ByteLimit::Share& share, size_t bytes) const {
-    return share.Resize(bytes > options_.free_buffer_bytes ? bytes : 0);
+    return share.Resize(bytes > options_.uncounted_buffer_bytes ? bytes : 0);
   }
 
   Stream stream_;

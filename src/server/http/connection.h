@@ -13,7 +13,7 @@
 namespace winnow::server {
 
 // At most this many responses that need much memory before they are sent are made at once.
-constexpr int kMaxTurns = 2;
+constexpr int kMaxMemorySlots = 2;
 
 // State shared by all connections of a server.
 struct ConnectionShared {
@@ -27,7 +27,7 @@ struct ConnectionShared {
   // so that /health and other short requests are served; large bodies leave one slot for small
   // ones.
   WorkSlots slots{options.n_threads, std::max(1, options.n_threads - 1)};
-  WorkSlots turns{kMaxTurns, kMaxTurns};  // Exchange::TakeTurn
+  WorkSlots memory_slots{kMaxMemorySlots, kMaxMemorySlots};  // Exchange::AcquireMemorySlot
 };
 
 // One client connection. Its callbacks run on the socket's executor, a strand, and keep it alive.

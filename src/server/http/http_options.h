@@ -15,7 +15,7 @@
 namespace winnow::server {
 
 // Names of the options as the user wrote them ("--host"), for error messages.
-struct HttpWords {
+struct HttpOptionNames {
   std::string_view host = "host";
   std::string_view port = "port";
   std::string_view key_file = "key_file";
@@ -34,12 +34,12 @@ struct HttpOptions {
   size_t max_bodies_bytes = size_t{256} << 20;   // buffers of all large bodies being received
   size_t max_buffers_bytes = size_t{512} << 20;  // all other buffers of all connections
   // A connection's request and its responses each count only above this.
-  size_t free_buffer_bytes = size_t{16} << 10;
+  size_t uncounted_buffer_bytes = size_t{16} << 10;
   // Of a stream that its client does not read; more closes the connection.
   size_t max_queue_bytes = size_t{1} << 20;
   size_t max_pipelined_bytes = size_t{256} << 10;  // read ahead while a response is made
   size_t large_body_bytes = size_t{64} << 10;  // bodies from here on leave one thread for others
-  HttpWords words = {};
+  HttpOptionNames words = {};
   // Called before each connection is taken; if it throws, that connection is dropped.
   std::function<void()> on_connection = {};
   // Deadlines.

@@ -201,7 +201,7 @@ HttpServer::~HttpServer() {
   }
   data_->context.stop();
   for (std::thread& thread : data_->threads) thread.join();
-  data_->shared.turns.Clear();
+  data_->shared.memory_slots.Clear();
   data_->shared.slots.Clear();  // waiting work holds sockets, which end before the context
 }
 

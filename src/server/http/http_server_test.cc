@@ -129,7 +129,7 @@ TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
   EXPECT_TRUE(ahead.ReadUntil("it came", 1).starts_with("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
+TEST_F(HttpServerTest, BuffersOfPipelinedRequestsAreReleased) {
   std::promise<ExchangePtr> waiting;
   const auto server =
       Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
@@ -158,7 +158,7 @@ TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
       << "while the connection stays open";
 }
 
-TEST_F(HttpServerTest, WhoAsksAheadAndReadsLateGetsAllAnswers) {
+TEST_F(HttpServerTest, SlowPipeliningClientGetsAllResponses) {
   // Each response is too small to count; together they exceed any socket buffer.
   const auto server = Listen(
       {.max_buffers_bytes = kSmallBuffers}, [](const Call& call, const ExchangePtr& exchange) {
@@ -174,7 +174,7 @@ TEST_F(HttpServerTest, WhoAsksAheadAndReadsLateGetsAllAnswers) {
   EXPECT_TRUE(client.ReadUntil("the end", 1).ends_with("the end"));
 }
 
-TEST_F(HttpServerTest, AClosedConnectionHoldsNothingThoughItsAnswerIsStillMade) {
+TEST_F(HttpServerTest, AClosedConnectionHoldsNoBuffersWhileItsResponseIsComputed) {
   std::promise<ExchangePtr> waiting;
   const auto server =
       Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},

@@ -96,7 +96,7 @@ void RequestReader::Drop() {
 // Limits the buffers of all clients' large bodies together. A body counts as it arrives, so
 // announcing one takes nothing from others. Smaller bodies do not count, so that large ones cannot
 // keep them out.
-std::optional<ApiError> RequestReader::ReserveBody() {
+std::optional<ApiError> RequestReader::CountLargeBody() {
   if (large_body_.Resize(IsBodyLarge() ? parser_->get().body().capacity() : 0)) return std::nullopt;
   return ApiError{.status = 503, .message = "too many large requests at once", .code = "busy"};
 }

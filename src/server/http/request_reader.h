@@ -20,7 +20,7 @@ namespace winnow::server {
 
 // A body that grows as bytes arrive, and never beyond the announced length. Beast's string_body
 // reserves the announced length at once.
-struct ArrivingBody {
+struct IncrementalBody {
   using value_type = std::string;
   class reader {
    public:
@@ -61,7 +61,7 @@ struct ArrivingBody {
 // std::bad_alloc only.
 class RequestReader {
  public:
-  using Request = boost::beast::http::request<ArrivingBody>;
+  using Request = boost::beast::http::request<IncrementalBody>;
 
   // Both must outlive the reader. `large_bodies` is shared by all connections.
   RequestReader(const HttpOptions& options, ByteLimit& large_bodies);
@@ -79,7 +79,7 @@ class RequestReader {
   std::optional<ApiError> Parse();
   // Counts a large body's buffer against `large_bodies`. Call it after Parse. Error: 503, above the
   // limit.
-  std::optional<ApiError> ReserveBody();
+  std::optional<ApiError> CountLargeBody();
   bool has_header() const { return parser_ && parser_->is_header_done(); }
   const boost::beast::http::request_header<>& header() const { return parser_->get(); }
   bool expects_continue() const;  // requires has_header()
@@ -99,7 +99,7 @@ class RequestReader {
 
   const HttpOptions& options_;
   boost::beast::flat_buffer buffer_;
-  std::optional<boost::beast::http::request_parser<ArrivingBody>> parser_;
+  std::optional<boost::beast::http::request_parser<IncrementalBody>> parser_;
   size_t header_bytes_ = 0;  // of the request, once they are parsed
   size_t taken_bytes_ = 0;   // of the request before, until it is handed on
   ByteLimit::Share large_body_;

@@ -15,7 +15,7 @@ constexpr size_t kPiece = 4096;  // the read size of connections
 bool Feed(RequestReader& reader, std::string_view bytes) {
   for (; !bytes.empty(); bytes.remove_prefix(std::min(kPiece, bytes.size()))) {
     reader.Append(bytes.substr(0, kPiece));
-    if (reader.Parse() || reader.ReserveBody()) return false;
+    if (reader.Parse() || reader.CountLargeBody()) return false;
   }
   return true;
 }

@@ -13,7 +13,7 @@ TEST(UrlTest, PathAndQuery) {
   EXPECT_EQ(ParseTarget("/%41")->path, "/A");
 }
 
-TEST(UrlTest, WhatIsNone) {
+TEST(UrlTest, InvalidTargets) {
   for (const char* wrong : {"", "a", "http://x/", "*", "/%4", "/%", "/%zz", "/a%00b", "/?%4"}) {
     EXPECT_FALSE(ParseTarget(wrong).has_value()) << wrong;
   }

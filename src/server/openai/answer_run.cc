@@ -14,7 +14,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-AnswerRun::AnswerRun(Parts parts) : parts_(std::move(parts)) {
+CompletionRun::CompletionRun(Parts parts) : parts_(std::move(parts)) {
   Answer& answer = parts_.answer;
   const int n = answer.asked.n;
   for (size_t prompt = 0; prompt < answer.prompts.size(); ++prompt) {
@@ -36,7 +36,7 @@ AnswerRun::AnswerRun(Parts parts) : parts_(std::move(parts)) {
   }
 }
 
-void AnswerRun::Start(std::vector<runtime::Request> requests) {
+void CompletionRun::Start(std::vector<runtime::Request> requests) {
   const auto self = shared_from_this();
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].on_event = [self, i, exchange = parts_.exchange](const runtime::Event& event) {
@@ -59,12 +59,12 @@ void AnswerRun::Start(std::vector<runtime::Request> requests) {
   }
 }
 
-void AnswerRun::CancelAll() {
+void CompletionRun::CancelAll() {
   over_ = true;
   for (const auto& cancel : cancels_) cancel();
 }
 
-void AnswerRun::Fail(size_t prompt, const runtime::RequestError& error) {
+void CompletionRun::Fail(size_t prompt, const runtime::RequestError& error) {
   ApiError api = ErrorFrom(error, parts_.prompt_field);
   const int64_t n_tokens = std::ssize(parts_.answer.prompts[prompt].prompt.tokens);
   if (error.param == "prompt" && n_tokens >= parts_.backend->model().context) {
@@ -73,7 +73,7 @@ void AnswerRun::Fail(size_t prompt, const runtime::RequestError& error) {
   Fail(api);
 }
 
-void AnswerRun::Fail(const ApiError& error) {
+void CompletionRun::Fail(const ApiError& error) {
   if (over_) return;
   CancelAll();
   parts_.metrics->OnReply(error.status);
@@ -86,18 +86,18 @@ void AnswerRun::Fail(const ApiError& error) {
   parts_.exchange->End();
 }
 
-void AnswerRun::Send(const report::Value& value) {
+void CompletionRun::Send(const report::Value& value) {
   parts_.exchange->Write("data: " + report::ToJson(value) + "\n\n");
 }
 
-void AnswerRun::SendFirst(Choice& choice) {
+void CompletionRun::SendFirst(Choice& choice) {
   const auto index = static_cast<size_t>(choice.index);
   if (begun_[index] || !parts_.answer.asked.stream) return;
   begun_[index] = true;
   if (const auto first = parts_.format->First(parts_.answer, choice)) Send(*first);
 }
 
-void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
+void CompletionRun::OnEvent(size_t prompt, const runtime::Event& event) {
   if (over_) return;
   Answer& answer = parts_.answer;
   const size_t index =
@@ -129,7 +129,7 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
 }
 
 // As far as they can be told here: the scheduler's own come with the end.
-void AnswerRun::OnStarted(size_t prompt) {
+void CompletionRun::OnStarted(size_t prompt) {
   const PromptState& state = parts_.answer.prompts[prompt];
   for (Choice& choice : parts_.answer.choices) {
     if (choice.prompt != prompt) continue;
@@ -138,7 +138,7 @@ void AnswerRun::OnStarted(size_t prompt) {
   }
 }
 
-chat::AnswerDelta AnswerRun::Take(Choice& choice, chat::AnswerDelta delta) {
+chat::AnswerDelta CompletionRun::Take(Choice& choice, chat::AnswerDelta delta) {
   choice.content += delta.content;
   choice.reasoning += delta.reasoning;
   for (chat::ToolCallDelta& call : delta.tool_calls) {
@@ -151,7 +151,7 @@ chat::AnswerDelta AnswerRun::Take(Choice& choice, chat::AnswerDelta delta) {
   return delta;
 }
 
-void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
+void CompletionRun::OnToken(Choice& choice, const runtime::Event& event) {
   const auto index = static_cast<size_t>(choice.index);
   if (choice.tokens.empty()) {
     parts_.metrics->OnFirstToken(SecondsSince(parts_.arrived));
@@ -191,7 +191,7 @@ void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
   }
 }
 
-bool AnswerRun::AddProbabilities(Choice& choice, const DrawnToken& drawn) {
+bool CompletionRun::AddProbabilities(Choice& choice, const DrawnToken& drawn) {
   parts_.format->AddProbabilities(drawn, choice);
   size_t n_bytes = 0;
   for (const Choice& each : parts_.answer.choices) {
@@ -200,14 +200,14 @@ bool AnswerRun::AddProbabilities(Choice& choice, const DrawnToken& drawn) {
   return parts_.exchange->Hold(2 * n_bytes);  // here, and in the body that they are copied to
 }
 
-void AnswerRun::FailForRoom() {
+void CompletionRun::FailForRoom() {
   Fail({.status = 503,
         .message = "the buffers of all connections have no room for the log-probabilities of this "
                    "answer; ask for fewer, or for a stream",
         .code = "busy"});
 }
 
-void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
+void CompletionRun::OnFinished(Choice& choice, const runtime::Event& event) {
   const auto index = static_cast<size_t>(choice.index);
   if (choice.finished) return;
   choice.finished = true;
@@ -239,7 +239,7 @@ void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
   if (--n_open_ == 0) Finish();
 }
 
-void AnswerRun::Finish() {
+void CompletionRun::Finish() {
   over_ = true;
   parts_.metrics->OnReply(200);
   if (!parts_.answer.asked.stream) {

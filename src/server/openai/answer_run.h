@@ -17,7 +17,7 @@ namespace winnow::server {
 
 // One running request for completions: submits its prompts, collects their events and writes the
 // answer, as a stream or whole. Lives on its exchange's thread and as long as events come.
-class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
+class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
  public:
   struct Parts {
     ExchangePtr exchange = {};
@@ -31,7 +31,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     std::string prompt_field = "prompt";        // what the request calls its prompts
     std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   };
-  explicit AnswerRun(Parts parts);
+  explicit CompletionRun(Parts parts);
 
   // `requests` belong to the answer's prompts, one each. Refused: the error is sent.
   void Start(std::vector<runtime::Request> requests);

@@ -45,17 +45,17 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
     requests.push_back(std::move(request));
     answer.prompts.push_back({.prompt = std::move(prompt)});
   }
-  const auto run = std::make_shared<AnswerRun>(
-      AnswerRun::Parts{.exchange = exchange,
-                       .backend = &context.backend,
-                       .metrics = &context.metrics,
-                       .format = std::move(asked.format),
-                       .answer = std::move(answer),
-                       .parser = asked.parser,
-                       .parses = asked.parses,
-                       .draw_id = [ids = &context.ids] { return ids->Draw(); },
-                       .prompt_field = asked.prompt_field,
-                       .arrived = asked.arrived});
+  const auto run = std::make_shared<CompletionRun>(
+      CompletionRun::Parts{.exchange = exchange,
+                           .backend = &context.backend,
+                           .metrics = &context.metrics,
+                           .format = std::move(asked.format),
+                           .answer = std::move(answer),
+                           .parser = asked.parser,
+                           .parses = asked.parses,
+                           .draw_id = [ids = &context.ids] { return ids->Draw(); },
+                           .prompt_field = asked.prompt_field,
+                           .arrived = asked.arrived});
   run->Start(std::move(requests));
 }
 
@@ -65,7 +65,7 @@ std::string Joined(std::string warning, const std::string& other) {
 }
 
 // Why calls that the model may begin itself go on without a constraint.
-std::string UnheldCalls(const std::string& warning, const ApiError& error) {
+std::string UnrestrictedCallsWarning(const std::string& warning, const ApiError& error) {
   return Joined(warning, "calls are not held to the schemas of the tools: " + error.message);
 }
 
@@ -97,7 +97,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
     if (const auto* error = std::get_if<ApiError>(&held->outcome)) {
       const bool ends = error->status == 503;  // the server
       if (!held->may_be_free || ends) return SendError(context.metrics, *exchange, *error);
-      held->warning = UnheldCalls(held->warning, *error);
+      held->warning = UnrestrictedCallsWarning(held->warning, *error);
     } else {
       constraint = std::get<0>(held->outcome).get();
     }
@@ -120,7 +120,7 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
   context.backend.ReadTokens(
       session, [exchange, metrics = &context.metrics, then = std::move(then)](
                    std::variant<runtime::SessionTokens, runtime::RequestError> tokens) {
-        exchange->PostLong([exchange, metrics, then, tokens = std::move(tokens)] {
+        exchange->PostWork([exchange, metrics, then, tokens = std::move(tokens)] {
           if (const auto* error = std::get_if<runtime::RequestError>(&tokens)) {
             ApiError api = ErrorFrom(*error);
             api.param = "session";

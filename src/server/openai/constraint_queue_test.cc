@@ -76,7 +76,7 @@ TEST_F(ConstraintQueueTest, NobodyWaitsInTheCallersThread) {
   EXPECT_EQ(Status(*broken), 500);
 }
 
-TEST_F(ConstraintQueueTest, WhoHasGoneIsNotServed) {
+TEST_F(ConstraintQueueTest, CancelledJobIsSkipped) {
   const auto first = Ask("slow"), gone = Ask("gone"), last = Ask("last");
   WaitForFirst();
   gone->cancelled = true;

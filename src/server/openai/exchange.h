@@ -48,11 +48,11 @@ class Exchange {
   // Runs `work` on the exchange's thread. Thread-safe.
   virtual void Post(std::function<void()> work) = 0;
   // The same for work that grows with the request: many large ones leave a thread for others.
-  virtual void PostLong(std::function<void()> work) = 0;
+  virtual void PostWork(std::function<void()> work) = 0;
   // The same once few others hold much memory for their answers, which they do until their turn is
   // destroyed. Not where the client has gone meanwhile.
-  using Turn = std::shared_ptr<void>;
-  virtual void TakeTurn(std::function<void(Turn turn)> work) = 0;
+  using MemorySlot = std::shared_ptr<void>;
+  virtual void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) = 0;
   // Counts what an answer takes before it is sent with what all connections buffer. False: all
   // together would be too much, and as much counts as before.
   virtual bool Hold(size_t bytes) = 0;

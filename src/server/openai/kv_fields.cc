@@ -42,7 +42,7 @@ bool ReadBudget(Fields& fields, Compression& kv) {
 // Whether a number of entries means something to a method, or its name is for others to refuse.
 bool TakesSlots(const std::string& method) {
   const auto made = compression::MakeMethod(method);
-  return !made || (*made)->traits().budget.Heeded();
+  return !made || (*made)->traits().budget.HasEffect();
 }
 
 }  // namespace
@@ -68,12 +68,12 @@ std::optional<runtime::SessionOptions> ReadKv(Fields& fields, const ServiceOptio
   const bool asked = method_name || decode_name || kv != options.kv;
   if (!asked || !fields.ok()) return std::nullopt;
 
-  constexpr runtime::CompressionWords kWords = {.method = "kv_method",
-                                                .decode = "kv_decode",
-                                                .size = "kv_size",
-                                                .ratio = "kv_ratio",
-                                                .memory = "kv_memory",
-                                                .quality = ""};
+  constexpr runtime::CompressionFieldNames kWords = {.method = "kv_method",
+                                                     .decode = "kv_decode",
+                                                     .size = "kv_size",
+                                                     .ratio = "kv_ratio",
+                                                     .memory = "kv_memory",
+                                                     .quality = ""};
   runtime::CompressionProblem problem;
   auto compression = runtime::MakeCompression(kv, kWords, &problem);
   if (!compression) {

@@ -46,7 +46,7 @@ class ConstraintFactory {
 };
 
 // How a setting is written where the server is started ("--metrics"), for messages to clients.
-struct ServiceWords {
+struct ServiceOptionNames {
   std::string_view api_key = "api_keys {KEY}";
   std::string_view cors = "cors_origin ORIGIN";
   std::string_view metrics = "metrics true";
@@ -70,7 +70,7 @@ struct ServiceOptions {
   report::Record template_variables = {};  // of the chat template, where a request sets none
   bool cache_prompt = true;                // look for the beginnings of prompts in idle sessions
   std::string build = {};                  // of the program
-  ServiceWords words = {};
+  ServiceOptionNames words = {};
   uint64_t id_seed = 0;                                       // start of the ids that are drawn
   std::shared_ptr<const ConstraintFactory> constraints = {};  // null: none are built in
 };

@@ -17,7 +17,7 @@ class OriginRules {
   // `cors_origin`: ServiceOptions. `checks_host`: the server trusts all of its machine. A page
   // whose host name leads here only because its owner has made it so (DNS rebinding) is not its own
   // then.
-  OriginRules(std::string cors_origin, bool checks_host, const ServiceWords& words)
+  OriginRules(std::string cors_origin, bool checks_host, const ServiceOptionNames& words)
       : cors_origin_(std::move(cors_origin)), checks_host_(checks_host), words_(words) {}
 
   // The origin that may read the answer; empty: that of no other page.
@@ -36,7 +36,7 @@ class OriginRules {
 
   std::string cors_origin_;
   bool checks_host_;
-  ServiceWords words_;
+  ServiceOptionNames words_;
 };
 
 }  // namespace winnow::server

@@ -38,8 +38,10 @@ class CorsExchange final : public Exchange {
   void End() override { inner_->End(); }
   void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
   void Post(std::function<void()> work) override { inner_->Post(std::move(work)); }
-  void PostLong(std::function<void()> work) override { inner_->PostLong(std::move(work)); }
-  void TakeTurn(std::function<void(Turn turn)> work) override { inner_->TakeTurn(std::move(work)); }
+  void PostWork(std::function<void()> work) override { inner_->PostWork(std::move(work)); }
+  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override {
+    inner_->AcquireMemorySlot(std::move(work));
+  }
   bool Hold(size_t bytes) override { return inner_->Hold(bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     inner_->After(delay, std::move(work));

@@ -113,7 +113,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
       return Later();
     }
     // The texts of a long session take much memory until they are sent: few clients at a time.
-    exchange_->TakeTurn([self = shared_from_this()](const Exchange::Turn& turn) {
+    exchange_->AcquireMemorySlot([self = shared_from_this()](const Exchange::MemorySlot& turn) {
       self->context_.backend.KeptPositions(
           self->id_, false,
           [self, turn, exchange = self->exchange_](std::variant<KeptTokens, RequestError> kept) {
@@ -188,12 +188,12 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
   const bool by_head = wanted == "1" || wanted == "true";
   using Outcome = std::variant<KeptTokens, RequestError>;
   // The positions of all heads are as many numbers as the cache has entries: few at a time.
-  exchange->TakeTurn([&context, exchange, id, by_head](const Exchange::Turn& turn) {
+  exchange->AcquireMemorySlot([&context, exchange, id, by_head](const Exchange::MemorySlot& turn) {
     context.backend.KeptPositions(
         id, by_head, [&context, exchange, by_head, turn](Outcome outcome) {
           // Shared, as std::function copies what it holds.
           const auto held = std::make_shared<const Outcome>(std::move(outcome));
-          exchange->PostLong([&context, exchange, by_head, turn, held] {
+          exchange->PostWork([&context, exchange, by_head, turn, held] {
             if (const auto* error = std::get_if<RequestError>(held.get())) {
               return SendError(context.metrics, *exchange, ErrorFrom(*error));
             }

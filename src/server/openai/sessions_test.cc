@@ -86,10 +86,10 @@ TEST(SessionsTest, QuestionsAreLongWork) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
   const char* chat = R"({"session": "doc", "messages": [{"role": "user", "content": "Q"}]})";
-  EXPECT_EQ(fixture.Post("/v1/chat/completions", chat)->n_posted_long(), 1);
+  EXPECT_EQ(fixture.Post("/v1/chat/completions", chat)->n_posted_work(), 1);
   const auto text = fixture.Post("/completion", R"({"session": "doc", "prompt": "more"})");
-  EXPECT_EQ(text->n_posted_long(), 1);
-  EXPECT_EQ(fixture.Post("/completion", R"({"prompt": "more"})")->n_posted_long(), 0);
+  EXPECT_EQ(text->n_posted_work(), 1);
+  EXPECT_EQ(fixture.Post("/completion", R"({"prompt": "more"})")->n_posted_work(), 0);
 }
 
 TEST(SessionsTest, ForksKnowTheirDocument) {
@@ -258,12 +258,12 @@ TEST(SessionsTest, KeptTokens) {
   // Few at a time, from before the engine makes it until it is sent.
   const auto exchange = std::make_shared<FakeExchange>();
   fixture.service.Handle({.method = "GET", .path = "/v1/sessions/a/kept"}, exchange);
-  EXPECT_TRUE(exchange->has_turn());
+  EXPECT_TRUE(exchange->has_memory_slot());
   EXPECT_EQ(exchange->status(), 0);
   exchange->Run();
   EXPECT_EQ(exchange->status(), 200);
-  EXPECT_FALSE(exchange->has_turn());
-  EXPECT_EQ(exchange->n_posted_long(), 1);
+  EXPECT_FALSE(exchange->has_memory_slot());
+  EXPECT_EQ(exchange->n_posted_work(), 1);
 }
 
 // What is shown is text: a character that is several tokens is the last one's.
@@ -273,8 +273,8 @@ TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
   ASSERT_EQ(fixture.backend.sessions["a"].size(), 4U) << "a letter of two bytes is two tokens";
   const report::Record kept = fixture.Get("/v1/sessions/a/kept")->json();
   const auto events = fixture.Get("/v1/sessions/a/events");
-  EXPECT_EQ(events->n_turns(), 1);
-  EXPECT_FALSE(events->has_turn()) << "while nothing is sent";
+  EXPECT_EQ(events->n_memory_slots(), 1);
+  EXPECT_FALSE(events->has_memory_slot()) << "while nothing is sent";
   for (const report::Record& body : {kept, events->chunks().at(0)}) {
     EXPECT_EQ(TextAt(body, "texts.0"), "x");
     EXPECT_EQ(TextAt(body, "texts.1"), "");

@@ -11,7 +11,7 @@ namespace winnow::kernels::cpu {
 namespace {
 
 // Two lists of one query head, `stride` floats each.
-struct HeadNumbers {
+struct HeadScores {
   float* scores = nullptr;   // of entries or rows; later working memory, or weights of rows
   float* weights = nullptr;  // of entries, unnormalised
 };
@@ -21,7 +21,7 @@ struct Numbers {
   int64_t longest = 0;  // most entries or rows of a head
   int64_t stride = 0;
 
-  HeadNumbers At(int64_t q_head) const {
+  HeadScores At(int64_t q_head) const {
     return {all + 2 * q_head * stride, all + (2 * q_head + 1) * stride};
   }
   int64_t head_stride() const { return 2 * stride; }
@@ -33,7 +33,7 @@ bool ByHeads(const Call& call) { return call.n_heads % call.pool.n_threads() == 
 
 // Whether scores are computed per row. Rotated keys differ per entry; without rotation, an entry's
 // score is its row's score times its factor, so each row is scored once.
-bool ScoresAreOfRows(const Call& call, const HostHead& head) {
+bool ScoresPerRow(const Call& call, const HostHead& head) {
   return head.entries.rows != nullptr && !call.shape.rotation.any();
 }
 
@@ -41,7 +41,7 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
            int64_t part, float* scratch) {
   const AttentionShape& shape = call.shape;
   const HostHead& store = call.a.heads[head];
-  const bool of_rows = ScoresAreOfRows(call, store);
+  const bool of_rows = ScoresPerRow(call, store);
   const int64_t first = part * kChunkSlots;
   const int64_t n =
       std::min<int64_t>(kChunkSlots, (of_rows ? store.n_rows : store.n_slots) - first);
@@ -67,7 +67,7 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
 // Adds the weights of entries to the weights of their rows, for kGroup query heads at once: their
 // sums are independent, while consecutive entries may share a row and wait for each other.
 template <int kGroup>
-void SumByRow(const HostHead& store, const HeadNumbers& first, int64_t stride) {
+void SumByRow(const HostHead& store, const HeadScores& first, int64_t stride) {
   const int32_t* rows = store.entries.rows;
   for (int64_t entry = 0; entry < store.n_slots; ++entry) {
     const int32_t row = rows[entry];
@@ -84,7 +84,7 @@ void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
   const HostHead& store = call.a.heads[head];
   const int64_t stride = numbers.head_stride();
   for (int h = 0; h < call.shape.group;) {
-    const HeadNumbers first = numbers.At(head * call.shape.group + h);
+    const HeadScores first = numbers.At(head * call.shape.group + h);
     const int n = std::min(4, call.shape.group - h);
     for (int i = 0; i < n; ++i) std::fill_n(first.scores + i * stride, store.n_rows, 0.0f);
     switch (n) {
@@ -109,8 +109,8 @@ void ComputeWeights(const Call& call, const DecodeKernels& kernels, const Number
                     int64_t q_head) {
   const HostAttention& a = call.a;
   const HostHead& store = a.heads[q_head / call.shape.group];
-  const HeadNumbers at = numbers.At(q_head);
-  const bool of_rows = ScoresAreOfRows(call, store);
+  const HeadScores at = numbers.At(q_head);
+  const bool of_rows = ScoresPerRow(call, store);
   const auto i = static_cast<size_t>(q_head);
   std::vector<RowTotal>& totals = call.scratch.totals;
   totals[i].sum = kernels.softmax({.scores = at.scores,
@@ -136,7 +136,7 @@ void AccumulateRows(const Call& call, const DecodeKernels& kernels, const Number
   const int64_t first = part * kChunkSlots;
   const int64_t n = std::min<int64_t>(kChunkSlots, store.n_rows - first);
   if (n <= 0) return;
-  const HeadNumbers at = numbers.At(head * shape.group);
+  const HeadScores at = numbers.At(head * shape.group);
   float* weights = store.entries.rows == nullptr ? at.weights : at.scores;
   kernels.accumulate_chunk(shape, {.values = store.values + first * shape.value_row_bytes,
                                    .n_slots = static_cast<int>(n),
@@ -203,14 +203,14 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
   const auto compute_weights = [&](int64_t q_head, int) {
     ComputeWeights(call, kernels, numbers, q_head);
   };
-  const auto add_up = [&](int64_t head, int) {
+  const auto sum_entries = [&](int64_t head, int) {
     if (a.heads[head].entries.rows != nullptr) SumEntriesOfRows(call, numbers, head);
   };
   const auto accumulate_rows = [&](int64_t item, int thread) {
     AccumulateRows(call, kernels, numbers, partials, item / n_parts, item % n_parts,
                    call.ThreadScratch(thread_floats, thread));
   };
-  const auto put_together = [&](int64_t head, int) { CombinePartials(call, partials, head); };
+  const auto combine = [&](int64_t head, int) { CombinePartials(call, partials, head); };
   const auto fill_taps = [&](int64_t list, int thread) {
     FillTaps(call, kernels, numbers, list, call.ThreadScratch(thread_floats, thread));
   };
@@ -222,17 +222,17 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
       };
       each(score, n_parts);
       each(compute_weights, shape.group);
-      add_up(head, thread);
+      sum_entries(head, thread);
       each(accumulate_rows, n_parts);
-      put_together(head, thread);
+      combine(head, thread);
       each(fill_taps, n_lists);
     });
   } else {
     call.pool.ParallelFor(call.n_heads * n_parts, score);
     call.pool.ParallelFor(a.n_q_heads, compute_weights);
-    call.pool.ParallelFor(call.n_heads, add_up);
+    call.pool.ParallelFor(call.n_heads, sum_entries);
     call.pool.ParallelFor(call.n_heads * n_parts, accumulate_rows);
-    call.pool.ParallelFor(call.n_heads, put_together);
+    call.pool.ParallelFor(call.n_heads, combine);
     call.pool.ParallelFor(call.n_heads * n_lists, fill_taps);
   }
   if (a.top_p >= 1) return;

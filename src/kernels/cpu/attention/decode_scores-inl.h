@@ -244,7 +244,7 @@ void ScoreRotatedTile(const AttentionShape& shape, const ChunkJob& job, int slot
 
 // Prefetches the rows of the entries [first, first + kLanes), which hardware prefetchers cannot
 // predict.
-HWY_INLINE void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
+HWY_INLINE void PrefetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
   constexpr PrefetchPolicy listed;  // row by row
   const int end = std::min(first + kLanes, job.n_slots);
   for (int entry = first; entry < end; ++entry) {
@@ -264,7 +264,7 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
     if (job.entries.rows == nullptr) {
       shape.prefetch.PrefetchAheadIn(keys, slot * shape.key_row_bytes, n * shape.key_row_bytes);
     } else if (!job.rows_fetched) {
-      FetchRows(shape, job, slot + kLanes);
+      PrefetchRows(shape, job, slot + kLanes);
     }
     float* scores = scratch.scores + slot;
     if (n == kLanes && rotated) {

@@ -113,7 +113,7 @@ void FlushSums(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
 
 // Stores column maxima. Called once per job: maxima lose no precision, so they need no flush in
 // between.
-void TakeLargest(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
+void StoreMaxima(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
                  const float* largest, std::vector<std::vector<float>>& found) {
   const DF df;
   for (int list = 0; list < n_lists; ++list) {
@@ -243,7 +243,7 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
   }
   flush();
   if (scratch.largest != nullptr) {
-    TakeLargest(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.largest,
+    StoreMaxima(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.largest,
                 job.found->column_max);
   }
 }

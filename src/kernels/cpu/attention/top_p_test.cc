@@ -24,7 +24,7 @@ TEST(TopPTest, KeepsTheSmallestSetThatReachesTheShare) {
 
 // x86 computes infinity - infinity as a NaN with its sign bit set, whose class would be out of
 // range. NaN and infinity keep all weights and make the sum NaN.
-TEST(TopPTest, WhatIsNoNumberKeepsAll) {
+TEST(TopPTest, NanKeepsAll) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float odd : {kNaN, std::copysign(kNaN, -1.0f), kInfinity}) {

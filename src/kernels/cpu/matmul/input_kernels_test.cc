@@ -27,7 +27,7 @@ std::vector<float> Garbage(int64_t rows, int64_t cols) {
 }
 
 // Sums must be exact whatever the input holds: products multiply them by up to 128 and add them.
-TEST(RoundInputTest, SumsAreThoseOfTheRoundedValues) {
+TEST(QuantizeInputTest, SumsAreThoseOfTheRoundedValues) {
   constexpr int64_t kRows = 5, kCols = 512;
   const std::vector<float> x = Garbage(kRows, kCols);
   std::vector<std::byte> memory(static_cast<size_t>(QuantizedInputBytes(kRows, kCols)) + 64);

@@ -128,13 +128,13 @@ HWY_INLINE void AddSmallBlocks(const typename P::Block* blocks, const BlockInput
     d |= uint64_t{blocks[i].d} << (16 * i);
     if constexpr (P::kHasMin) m |= uint64_t{blocks[i].m} << (16 * i);
   }
-  const auto scales = LoadHalfs(d);
+  const auto scales = LoadHalves(d);
   const auto x_scale = N == 1 ? hn::Set(df, x.scale[0]) : hn::LoadU(df, x.scale);
   alignas(16) float products[4];
   hn::Store(hn::Mul(scales, x_scale), df, products);
   if constexpr (P::kHasMin || P::kOffset != 0) {
     const auto x_sum = N == 1 ? hn::Set(df, x.sum[0]) : hn::LoadU(df, x.sum);
-    sums.correction = hn::MulAdd(P::kHasMin ? LoadHalfs(m) : scales, x_sum, sums.correction);
+    sums.correction = hn::MulAdd(P::kHasMin ? LoadHalves(m) : scales, x_sum, sums.correction);
   }
   for (int i = 0; i < N; ++i) {
     AddGroups<P>(sums.products[i], sums.products[i], blocks[i], x.q + 32 * i, products + i);

@@ -200,7 +200,7 @@ int64_t QuantizedScratchBytes(int64_t n_rows, int64_t cols) {
 
 // to[u * n_rows + r] = from[r * n + u] for n 32-bit units of each of n_rows rows.
 template <class T>
-void SideBySide(const T* from, int64_t n, int64_t n_rows, T* to) {
+void Transpose(const T* from, int64_t n, int64_t n_rows, T* to) {
   const hn::FixedTag<T, 4> d;
   const hn::RepartitionToWide<decltype(d)> d64;
   int64_t row = 0;
@@ -233,13 +233,13 @@ void PackQuantized(const QuantizedInput& x, int64_t token, const PackedQuantized
   const int64_t n = BlockTokens(token, x.rows, kTokens);
   const int64_t cols = x.cols, groups = cols / 32;
   const int64_t at = token * groups;
-  SideBySide(reinterpret_cast<const int32_t*>(x.q + token * cols), cols / 4, n,
-             reinterpret_cast<int32_t*>(to.q + token * cols));
-  SideBySide(x.scale + at, groups, n, to.scale + at);
-  SideBySide(x.sum32 + at, groups, n, to.sum32 + at);
-  SideBySide(x.sum16 + 2 * at, 2 * groups, n, to.sum16 + 2 * at);
+  Transpose(reinterpret_cast<const int32_t*>(x.q + token * cols), cols / 4, n,
+            reinterpret_cast<int32_t*>(to.q + token * cols));
+  Transpose(x.scale + at, groups, n, to.scale + at);
+  Transpose(x.sum32 + at, groups, n, to.sum32 + at);
+  Transpose(x.sum16 + 2 * at, 2 * groups, n, to.sum16 + 2 * at);
   int32_t* init16 = to.init16 + 2 * at;
-  SideBySide(x.sums + 2 * at, 2 * groups, n, init16);
+  Transpose(x.sums + 2 * at, 2 * groups, n, init16);
   for (int64_t i = 0; i < 2 * groups * n; ++i) init16[i] *= -128;
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t t = 0; t < n; ++t) {

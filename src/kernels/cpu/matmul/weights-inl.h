@@ -48,7 +48,7 @@ HWY_INLINE float LoadHalf(uint16_t bits) {
 
 // Four halves at once, the first in the lowest bits.
 using DF4 = hn::FixedTag<float, 4>;
-HWY_INLINE hn::Vec<DF4> LoadHalfs(uint64_t bits) {
+HWY_INLINE hn::Vec<DF4> LoadHalves(uint64_t bits) {
   const hn::FixedTag<uint64_t, 1> d64;
   return hn::PromoteTo(DF4(), hn::BitCast(hn::FixedTag<hwy::float16_t, 4>(), hn::Set(d64, bits)));
 }

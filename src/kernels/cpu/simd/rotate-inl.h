@@ -41,8 +41,8 @@ inline void RotateHalves(float* head, const float* cosines, const float* sines, 
 }
 
 // Pairs (2i, 2i + 1).
-inline void RotateNeighbours(float* head, const float* cosines, const float* sines,
-                             int64_t n_pairs) {
+inline void RotateInterleaved(float* head, const float* cosines, const float* sines,
+                              int64_t n_pairs) {
   int64_t i = 0;
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -65,7 +65,7 @@ inline void RotateNeighbours(float* head, const float* cosines, const float* sin
 inline void RotateInPlace(bool interleaved, float* head, const float* cosines, const float* sines,
                           int64_t n_pairs) {
   if (interleaved) {
-    RotateNeighbours(head, cosines, sines, n_pairs);
+    RotateInterleaved(head, cosines, sines, n_pairs);
   } else {
     RotateHalves(head, cosines, sines, n_pairs);
   }

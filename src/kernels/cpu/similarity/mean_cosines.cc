@@ -358,8 +358,8 @@ class Comparison {
 
 }  // namespace
 
-void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
-                     std::vector<float>& scratch, ThreadPool& pool) {
+void CosinesToMean(std::span<const HostMeanCosines> heads, int64_t target,
+                   std::vector<float>& scratch, ThreadPool& pool) {
   size_t n_parts = 0, n_floats = 0;  // of the largest head
   for (const HostMeanCosines& head : heads) {
     WINNOW_CHECK(head.cosines.size() == head.rows.size());

@@ -16,9 +16,9 @@ struct HostMeanCosines {
   std::span<double> cosines;
 };
 
-// See Backend::CompareWithMean. `scratch` keeps its memory between calls. Cost: two passes over the
+// See Backend::CosinesToMean. `scratch` keeps its memory between calls. Cost: two passes over the
 // rows.
-void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
-                     std::vector<float>& scratch, ThreadPool& pool);
+void CosinesToMean(std::span<const HostMeanCosines> heads, int64_t target,
+                   std::vector<float>& scratch, ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu

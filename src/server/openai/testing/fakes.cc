@@ -239,13 +239,13 @@ void FakeExchange::Run() {
     work();
   }
 }
-void FakeExchange::PostLong(std::function<void()> work) {
+void FakeExchange::PostWork(std::function<void()> work) {
   ++n_posted_long_;
   Post(std::move(work));
 }
-void FakeExchange::TakeTurn(std::function<void(Turn turn)> work) {
+void FakeExchange::AcquireMemorySlot(std::function<void(MemorySlot turn)> work) {
   ++n_turns_;
-  const Turn turn = std::make_shared<int>();
+  const MemorySlot turn = std::make_shared<int>();
   turn_ = turn;
   Post([work = std::move(work), turn] { work(turn); });
 }

@@ -93,8 +93,8 @@ class FakeExchange final : public Exchange {
   void End() override;
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
   void Post(std::function<void()> work) override;
-  void PostLong(std::function<void()> work) override;
-  void TakeTurn(std::function<void(Turn turn)> work) override;
+  void PostWork(std::function<void()> work) override;
+  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override;
   bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
@@ -104,10 +104,10 @@ class FakeExchange final : public Exchange {
   void Tick();  // runs what was put off
 
   int status() const { return reply_.status; }
-  int n_posted_long() const { return n_posted_long_; }
-  int n_turns() const { return n_turns_; }  // taken
+  int n_posted_work() const { return n_posted_long_; }
+  int n_memory_slots() const { return n_turns_; }  // taken
   // Of the turn that was taken, until it ends.
-  bool has_turn() const { return !turn_.expired(); }
+  bool has_memory_slot() const { return !turn_.expired(); }
   size_t held() const { return held_; }
   size_t max_held = std::numeric_limits<size_t>::max();
   const Reply& reply() const { return reply_; }
