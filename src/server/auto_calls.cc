@@ -30,7 +30,7 @@ std::vector<tokenizer::TokenId> AnswerPieces::With(std::string_view characters) 
 
 struct AutoCalls::Shared {
   std::shared_ptr<const AnswerPieces> pieces;
-  std::vector<tokenizer::TokenId> ends;  // tokens that can end what begins a call
+  std::vector<tokenizer::TokenId> ends;  // tokens that can complete a trigger
   grammar::Matcher call;
   bool several = false;
 };
@@ -61,7 +61,7 @@ bool AutoCalls::MayBegin(const std::string& call) {
 void AutoCalls::Mask(std::span<float> logits) {
   if (finished()) return;
   if (open_) return open_->Mask(logits);
-  // A token that begins a call may bring more of it, which must be right as well.
+  // A token that completes a trigger may contain the start of the call, which must match too.
   for (const tokenizer::TokenId token : shared_->ends) {
     const auto begun = trigger_.Peek((*shared_->pieces)[token]);
     if (!begun || MayBegin(*begun)) continue;
@@ -77,11 +77,11 @@ bool AutoCalls::Accept(tokenizer::TokenId token) {
     accepted = open_->Accept(token);
   } else if (begun) {
     open_ = NewCall();
-    // Where the grammar of calls does not know the text, it is no call: Mask leaves no such token.
+    // If the grammar does not match the text, it is no call. Mask leaves no such token.
     if (!open_->AcceptText(*begun) && open_->problem().empty()) open_.reset();
   }
   if (!open_ || !open_->problem().empty() || !open_->finished()) return accepted;
-  if (!open_->problem().empty()) return accepted;  // finished() has met it
+  if (!open_->problem().empty()) return accepted;  // finished() may set it
   reading_ = open_->reading();
   open_.reset();
   over_ = !shared_->several;

@@ -13,8 +13,8 @@
 
 namespace winnow::server {
 
-// What tokens stand for in an answer that is parsed: control tokens that are `markers` for their
-// text, others for nothing.
+// The text of each token in a parsed answer. Control tokens have their text if they are among
+// `markers`, otherwise none.
 class AnswerPieces {
  public:
   AnswerPieces(const tokenizer::Tokenizer& tokenizer, std::span<const std::string_view> markers);
@@ -22,7 +22,7 @@ class AnswerPieces {
   const std::string& operator[](tokenizer::TokenId token) const {
     return pieces_[static_cast<size_t>(token)];
   }
-  // Tokens with one of the characters.
+  // Tokens that contain one of the characters.
   std::vector<tokenizer::TokenId> With(std::string_view characters) const;
   bool has_control_markers() const { return has_control_markers_; }
 
@@ -31,12 +31,12 @@ class AnswerPieces {
   bool has_control_markers_ = false;
 };
 
-// Leaves an answer as it is until the model begins to call a tool (chat::CallTrigger); from there
-// to the call's end it is what `call` allows.
+// Leaves an answer unrestricted until the model begins a tool call (chat::CallTrigger), and
+// restricts it to `call` until the call's end.
 class AutoCalls final : public runtime::TokenConstraint {
  public:
-  // `call`: what follows a call's marker, of one of the `tools`. `several`: more may follow the
-  // first; otherwise the answer ends with it.
+  // `call` matches what follows a call's marker, for one of the `tools`. `several`: more calls may
+  // follow; otherwise the answer ends with the first.
   AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
             std::vector<std::string> tools, grammar::Matcher call, bool several);
 
@@ -55,9 +55,9 @@ class AutoCalls final : public runtime::TokenConstraint {
 
   std::shared_ptr<const Shared> shared_;
   chat::CallTrigger trigger_;
-  std::optional<grammar::Matcher> open_;  // of the call that is being written
-  grammar::Reading reading_;              // of the whole answer, without `open_`
-  std::string problem_;                   // before a call
+  std::optional<grammar::Matcher> open_;  // the call being written
+  grammar::Reading reading_;              // work spent on the whole answer, without `open_`
+  std::string problem_;                   // found while no call is open
   bool over_ = false;
 };
 

@@ -11,7 +11,7 @@
 #include "server/constraints.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
-// Calls that a model begins itself, in builds with grammars.
+// Calls that the model begins itself, in builds with grammars.
 namespace winnow::server {
 namespace {
 
@@ -27,7 +27,7 @@ constexpr const char* kGet =
         "additionalProperties": false})";
 constexpr const char* kStop = R"({"type": "object", "additionalProperties": false})";
 
-// The bytes, and tokens that begin calls.
+// The byte tokens, and tokens that begin calls.
 std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
   tokenizer::Vocabulary vocabulary = tokenizer::testing::SmallBytePairs();
   for (const char* marker : {"<tool_call>", "[TOOL_CALLS]", "[ARGS]"}) {
@@ -70,7 +70,7 @@ class AutoCallsTest : public ::testing::Test {
     const std::vector<TokenId> possible = Possible(constraint);
     return std::find(possible.begin(), possible.end(), token) != possible.end();
   }
-  // Byte by byte. False: one of them must not come.
+  // Byte by byte. False: one of them is masked.
   bool Write(runtime::TokenConstraint& constraint, const std::string& text) const {
     for (const char c : text) {
       const auto token = static_cast<TokenId>(static_cast<unsigned char>(c));
@@ -79,7 +79,7 @@ class AutoCallsTest : public ::testing::Test {
     }
     return true;
   }
-  // A call that is drawn among the tokens that may come, to its end.
+  // A random call, sampled from the unmasked tokens to its end.
   std::string Draw(runtime::TokenConstraint& constraint, Rng& rng) const {
     std::string text;
     for (int i = 0; i < 400; ++i) {
@@ -187,7 +187,7 @@ TEST_F(AutoCallsTest, WhatIsDrawnIsACall) {
       Rng rng(seed);
       const auto constraint = begun->Copy();
       const std::string text = Draw(*constraint, rng);
-      if (text.empty()) continue;  // an endless one
+      if (text.empty()) continue;  // not ended after 400 tokens
       chat::AnswerParser parser({.tools = format});
       std::vector<chat::ToolCallDelta> calls;
       for (const auto& delta :
@@ -218,7 +218,7 @@ TEST_F(AutoCallsTest, WhatIsDrawnIsACall) {
   EXPECT_GT(n_calls, 10);
 }
 
-// Calls of a grammar that takes longer with every letter.
+// Calls of a grammar that gets slower with every letter.
 class SlowCallsTest : public ::testing::Test {
  protected:
   static Result<grammar::Matcher> Grammar(const tokenizer::Tokenizer& tokenizer) {
@@ -234,7 +234,7 @@ class SlowCallsTest : public ::testing::Test {
     return AutoCalls(std::make_shared<AnswerPieces>(tokenizer, std::span<std::string_view>()),
                      {.tools = ToolFormat::kHermes}, {}, Grammar(tokenizer).value(), true);
   }
-  // Letters after which reading one call takes too long.
+  // The number of letters after which reading one call takes too long.
   int64_t Limit() const {
     grammar::Matcher matcher = Grammar(*tokenizer_).value();
     int64_t n = 0;

@@ -7,8 +7,8 @@
 
 namespace winnow::server {
 
-// What restricts answers to JSON schemas, grammars and calls of tools; null in a build without
-// grammars (docs/decisions/0014-jinja.md). It does not keep the tokenizer.
+// Restricts answers to JSON schemas, grammars and tool calls; null in a build without grammars
+// (docs/decisions/0014-jinja.md). The tokenizer need not outlive it.
 std::shared_ptr<const ConstraintFactory> MakeConstraints(const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace winnow::server

@@ -16,7 +16,7 @@ grammar::CallSyntax CallSyntaxFrom(const ConstraintSpec& spec) {
     case chat::ToolFormat::kLlama3:
       return {.between = "; ", .arguments = "parameters", .several = spec.several_calls};
     case chat::ToolFormat::kMistral:
-      // One list for each call: the parser of answers takes them as they come.
+      // Each call has its own list; the answer parser accepts several.
       return {.begin = "[TOOL_CALLS] [", .end = "]", .several = false};
     case chat::ToolFormat::kHermes:
     case chat::ToolFormat::kNone:
@@ -41,7 +41,7 @@ grammar::BegunCallSyntax BegunCallSyntaxFrom(const ConstraintSpec& spec) {
   return {.end = "</tool_call>"};
 }
 
-// Of all formats.
+// The markers of all formats.
 std::vector<std::string_view> Markers() {
   using Format = chat::ToolFormat;
   std::vector<std::string_view> markers;
@@ -57,7 +57,7 @@ class GrammarConstraints final : public ConstraintFactory {
   explicit GrammarConstraints(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {
     const std::vector<std::string_view> markers = Markers();
     pieces_ = std::make_shared<AnswerPieces>(tokenizer, markers);
-    // A vocabulary of its own for calls only where it differs.
+    // Calls need a vocabulary of their own only if control tokens stand for markers.
     if (pieces_->has_control_markers()) call_grammars_.emplace(tokenizer, markers);
   }
 

@@ -7,7 +7,7 @@
 
 namespace winnow::server {
 
-// The engine and its scheduler, for the protocol. Both outlive it.
+// The engine and its scheduler, for the protocol. Both must outlive it.
 class SchedulerBackend final : public Backend {
  public:
   SchedulerBackend(runtime::Engine& engine, runtime::Scheduler& scheduler, ModelInfo model)
@@ -37,7 +37,7 @@ class SchedulerBackend final : public Backend {
   ModelInfo model_;
 };
 
-// What the file and the engine say about the model. `context`: tokens of a sequence; 0: as trained.
+// Describes the model. `context`: maximum tokens of a sequence; 0: as trained.
 ModelInfo MakeModelInfo(runtime::Engine& engine, const std::string& name, int64_t context);
 
 }  // namespace winnow::server

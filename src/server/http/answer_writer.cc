@@ -161,7 +161,7 @@ void HttpExchange::PostWork(std::function<void()> work) {
   wire_->PostWork(form_.size, std::move(work));
 }
 
-void HttpExchange::AcquireMemorySlot(std::function<void(MemorySlot turn)> work) {
+void HttpExchange::AcquireMemorySlot(std::function<void(MemorySlot slot)> work) {
   wire_->AcquireMemorySlot(std::move(work));
 }
 

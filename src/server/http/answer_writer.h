@@ -22,7 +22,7 @@ class Wire {
   // As Post, once a work slot for this size is free.
   virtual void PostWork(WorkSlots::Size size, std::function<void()> work) = 0;
   // See Exchange::AcquireMemorySlot and Hold.
-  virtual void AcquireMemorySlot(std::function<void(Exchange::MemorySlot turn)> work) = 0;
+  virtual void AcquireMemorySlot(std::function<void(Exchange::MemorySlot slot)> work) = 0;
   virtual bool Hold(size_t bytes) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
@@ -47,7 +47,7 @@ class HttpExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override;
   void Post(std::function<void()> work) override;
   void PostWork(std::function<void()> work) override;
-  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override;
+  void AcquireMemorySlot(std::function<void(MemorySlot slot)> work) override;
   bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 

@@ -123,9 +123,9 @@ TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
     return made.size();
   };
   const auto server = Listen({}, [&](const Call&, const ExchangePtr& exchange) {
-    exchange->AcquireMemorySlot([&, exchange](const Exchange::MemorySlot& turn) {
+    exchange->AcquireMemorySlot([&, exchange](const Exchange::MemorySlot& slot) {
       const std::lock_guard lock(mutex);
-      made.emplace_back(exchange, turn);
+      made.emplace_back(exchange, slot);
     });
   });
   ASSERT_NE(server, nullptr);
@@ -140,10 +140,10 @@ TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(WaitUntil([&] { return n_made() > 0; }));
     std::unique_lock lock(mutex);
-    const auto [exchange, turn] = made.front();
+    const auto [exchange, slot] = made.front();
     made.erase(made.begin());
     lock.unlock();
-    exchange->Post([exchange = exchange, turn = turn] { exchange->Send({.body = "the end"}); });
+    exchange->Post([exchange = exchange, slot = slot] { exchange->Send({.body = "the end"}); });
   }
   for (auto& client : clients) {
     EXPECT_TRUE(client->ReadUntil("the end", 1).starts_with("HTTP/1.1 200"));

@@ -100,13 +100,13 @@ class HttpConnection final : public Connection,
       });
     });
   }
-  void AcquireMemorySlot(std::function<void(Exchange::MemorySlot turn)> work) override {
-    RunInSlot(shared_.memory_slots,
-              [self = this->shared_from_this(), work = std::move(work)](auto slot) {
-                asio::post(self->stream_.get_executor(), [self, slot, work] {
-                  if (self->current_ != nullptr) self->Run([&] { work(slot); });
-                });
-              });
+  void AcquireMemorySlot(std::function<void(Exchange::MemorySlot slot)> work) override {
+    const auto self = this->shared_from_this();
+    RunInSlot(shared_.memory_slots, [self, work = std::move(work)](auto slot) {
+      asio::post(self->stream_.get_executor(), [self, slot, work] {
+        if (self->current_ != nullptr) self->Run([&] { work(slot); });
+      });
+    });
   }
   bool Hold(size_t bytes) override { return answer_share_.Resize(bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
@@ -269,8 +269,7 @@ class HttpConnection final : public Connection,
     Read();
   }
 
-  // Parsing a body and building its prompt take long, and many would delay /health. Each connection
-  // has at most one that waits; its bytes still count as buffered.
+  // Slow: parsing and building a prompt. At most one waits per connection; its bytes still count.
   void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
     exchange->PostWork([self = this->shared_from_this(), held, exchange] {

@@ -17,24 +17,24 @@ struct ToolCall {
   std::string id, name, arguments;
 };
 
-// A token as it was drawn.
+// A sampled token. The probabilities are present if they were asked for.
 struct DrawnToken {
   runtime::TokenId token = 0;
   float log_probability = 0;
   std::vector<runtime::TokenProbability> top = {};
 };
 
-// One choice of an answer, as far as it is.
+// One choice of an answer, as far as it has been generated.
 struct Choice {
   int index = 0;
-  size_t prompt = 0;  // which of the prompts it answers
+  size_t prompt = 0;  // index into Answer::prompts
   std::string content, reasoning;
   std::vector<ToolCall> tool_calls;
-  std::vector<runtime::TokenId> tokens;  // an ending token included
-  // Where log-probabilities were asked for: their lists in JSON, without the end, as far as an
-  // answer that is sent whole has come (AnswerFormat::AddProbabilities).
+  std::vector<runtime::TokenId> tokens;  // including the one that ended generation
+  // JSON lists of log-probabilities without their closing bracket. Filled if they were asked for
+  // and the answer is not streamed (AnswerFormat::AddProbabilities).
   std::vector<std::string> probabilities;
-  int64_t n_characters = 0;  // of the tokens so far, where they were asked for
+  int64_t n_characters = 0;  // of the tokens so far; counted only with log-probabilities
   bool finished = false;
   runtime::Finish finish = runtime::Finish::kStop;
   std::string stopping_word;
@@ -49,7 +49,7 @@ struct PromptState {
   runtime::PrefixReuse reuse = runtime::PrefixReuse::kNone;
 };
 
-// Everything about an answer that the formats write down.
+// Everything that the formats write about an answer.
 struct Answer {
   std::string id = {};  // "chatcmpl-..."
   int64_t created = 0;  // Unix time
@@ -57,26 +57,26 @@ struct Answer {
   Generation asked = {};
   std::vector<PromptState> prompts = {};
   std::vector<Choice> choices = {};
-  std::string warning = {};  // of the template, or of calls that are not restricted
+  std::string warning = {};  // of the template, or about calls that are not restricted
 };
 
-// What came with one event.
+// The new content of one event.
 struct Delta {
   chat::AnswerDelta text = {};
   const DrawnToken* drawn = nullptr;  // null: no token came, or no probabilities are wanted
   const runtime::TokenId* token = nullptr;
 };
 
-// How an answer is written for one kind of client.
+// Writes answers in the form that one kind of client expects.
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
-  // Writes the log-probabilities of a token behind those that the choice has. As text: as values
-  // they would take ten times as much until the answer is sent.
+  // Appends a token's log-probabilities to the choice's lists. JSON text, because values would take
+  // ten times the memory until the answer is sent.
   virtual void AddProbabilities(const DrawnToken& token, Choice& choice) const = 0;
-  // The body of an answer in one piece, JSON.
+  // The body of an answer that is not streamed, JSON.
   virtual std::string Whole(const Answer& answer) const = 0;
-  // Pieces of a stream; nullopt: nothing is sent.
+  // Chunks of a stream; nullopt: send none.
   virtual std::optional<report::Record> First(const Answer& answer, const Choice& choice) const = 0;
   virtual std::optional<report::Record> Next(const Answer& answer, const Choice& choice,
                                              const Delta& delta) const = 0;
@@ -85,7 +85,7 @@ class AnswerFormat {
   virtual std::optional<report::Record> Progress(const Answer& answer, const Choice& choice,
                                                  const runtime::Event& prefill,
                                                  double ms) const = 0;
-  virtual bool ends_with_done() const = 0;  // "data: [DONE]"
+  virtual bool ends_with_done() const = 0;  // whether the stream ends with "data: [DONE]"
 };
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}.
@@ -94,7 +94,8 @@ report::Record UsageRecord(const Answer& answer);
 report::Record KvRecord(const Answer& answer, const Choice& choice);
 // llama-server's "timings".
 report::Record TimingsRecord(const Answer& answer, const Choice& choice);
-// llama-server's "prompt_progress": how far the choice's prompt is, `ms` after it was asked.
+// llama-server's "prompt_progress": how much of the choice's prompt is read, `ms` after the
+// request.
 report::Record ProgressRecord(const Answer& answer, const Choice& choice,
                               const runtime::Event& prefill, double ms);
 // "stop", "length" or "tool_calls".

@@ -128,7 +128,7 @@ void CompletionRun::OnEvent(size_t prompt, const runtime::Event& event) {
   }
 }
 
-// As far as they can be told here: the scheduler's own come with the end.
+// Estimates: the scheduler's own timings come with the end.
 void CompletionRun::OnStarted(size_t prompt) {
   const PromptState& state = parts_.answer.prompts[prompt];
   for (Choice& choice : parts_.answer.choices) {
@@ -197,7 +197,7 @@ bool CompletionRun::AddProbabilities(Choice& choice, const DrawnToken& drawn) {
   for (const Choice& each : parts_.answer.choices) {
     for (const std::string& list : each.probabilities) n_bytes += list.capacity();
   }
-  return parts_.exchange->Hold(2 * n_bytes);  // here, and in the body that they are copied to
+  return parts_.exchange->Hold(2 * n_bytes);  // in the lists and in the body they are copied to
 }
 
 void CompletionRun::FailForRoom() {

@@ -27,7 +27,7 @@ const char* ErrorType(int status) {
   }
 }
 
-// What the engine calls what a client cannot set.
+// The engine's names of settings that a client cannot change, and what clients read instead.
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"`keys` and `values` of bf16", "the server's cache types bf16"},
     {"`context`", "the server's context"},

@@ -7,11 +7,11 @@
 
 namespace winnow::server {
 
-// What a client is told, in OpenAI's shape.
+// An error as a client sees it, in OpenAI's form.
 struct ApiError {
   int status = 400;  // HTTP
   std::string message;
-  std::string param = {};  // the field that is wrong; empty: null
+  std::string param = {};  // the field at fault; empty: null
   std::string code = {};   // "context_length_exceeded", ...; empty: null
 };
 
@@ -19,7 +19,7 @@ struct ApiError {
 report::Record ErrorRecord(const ApiError& error);
 
 // kInvalid and kTooLarge are 400, kNotFound 404, kBusy 409, kQueueFull 429, kUnavailable 503,
-// kInternal 500. `prompt_field`: what the request calls its prompt.
+// kInternal 500. `prompt_field`: the request's name for its prompt.
 ApiError ErrorFrom(const runtime::RequestError& error, const std::string& prompt_field = "prompt");
 
 }  // namespace winnow::server

@@ -11,14 +11,14 @@
 
 namespace winnow::server {
 
-// What clients are told about the model.
+// The model, as clients see it.
 struct ModelInfo {
   std::string name = {};  // --alias, or from the file
   std::string path = {};
   std::string architecture = {};
   int64_t n_parameters = 0;
   int64_t n_bytes = 0;  // of the file
-  int64_t context = 0;  // tokens of a sequence
+  int64_t context = 0;  // maximum tokens of a sequence
   int64_t trained_context = 0;
   int64_t embedding = 0;
   int n_layers = 0;
@@ -26,8 +26,8 @@ struct ModelInfo {
   int64_t created = 0;  // Unix time
 };
 
-// What the protocol needs of the engine: the scheduler's own calls (runtime/scheduler/scheduler.h),
-// so that tests can stand in for it. All of it is thread-safe.
+// The engine as the protocol needs it: calls of the scheduler (runtime/scheduler/scheduler.h),
+// behind an interface so that tests can replace it. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -19,7 +19,7 @@ class ChatAnswers final : public AnswerFormat {
     std::string choices;
     for (const Choice& choice : answer.choices) {
       report::Record message = {{"role", "assistant"}};
-      // Null beside tool calls, where nothing was said: clients tell by it.
+      // Null for tool calls without text: clients check for it.
       const bool silent = choice.content.empty() && !choice.tool_calls.empty();
       message.Add("content", silent ? report::Value() : report::Value(choice.content));
       if (!choice.reasoning.empty()) message.Add("reasoning_content", choice.reasoning);

@@ -73,7 +73,7 @@ TEST(ChatTest, StreamIsWhatClientsRead) {
   ASSERT_TRUE(answer->streamed());
   EXPECT_EQ(answer->reply().content_type, "text/event-stream");
   EXPECT_TRUE(answer->ended());
-  // No id: line: openai-python then takes a comment for an event.
+  // No id: line: openai-python would take a comment for an event.
   EXPECT_EQ(answer->bytes().find("\nid:"), std::string::npos);
   ASSERT_FALSE(answer->events().empty());
   EXPECT_EQ(answer->events().back(), "[DONE]");
@@ -294,7 +294,7 @@ TEST(ChatTest, FailureInTheMiddleOfAStreamIsAnEvent) {
   EXPECT_EQ(whole->status(), 500);
 }
 
-// ChatML that tells of tools, as Hermes does.
+// ChatML that lists the tools, as Hermes does.
 constexpr const char* kToolTemplate =
     "{% if tools %}<|im_start|>system\n<tool_call>{{ tools | tojson }}<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -339,7 +339,7 @@ TEST(ChatTest, OnlyACallHasNoContent) {
   Fixture fixture({}, kToolTemplate);
   fixture.backend.words = {"<tool_call>{\"name\": \"look\", \"arguments\": {}}</tool_call>"};
   EXPECT_TRUE(IsNull(At(fixture.Post(kPath, Body(kTools))->json(), "choices.0.message.content")));
-  // Without tools, or with none to choose from, it is text.
+  // Without tools, or with tool_choice "none", it is text.
   EXPECT_EQ(TextAt(fixture.Post(kPath, Body())->json(), "choices.0.finish_reason"), "stop");
   const auto none = fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "none")"));
   EXPECT_EQ(TextAt(none->json(), "choices.0.finish_reason"), "stop");
@@ -378,7 +378,7 @@ TEST(ChatTest, DisconnectCancels) {
   EXPECT_EQ(fixture.backend.n_cancelled, 0);
   answer->Disconnect();
   EXPECT_EQ(fixture.backend.n_cancelled, 1);
-  // What still comes from the engine is dropped.
+  // Events that the engine still sends are dropped.
   runtime::Event late;
   late.kind = runtime::Event::Kind::kFinished;
   fixture.backend.requests[0].on_event(late);

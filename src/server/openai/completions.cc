@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxTopChat = 20;
 
-// What a handler has read of a request before its prompts are known.
+// A parsed request whose prompts are not known yet.
 struct Asked {
   Generation generation = {};
   std::unique_ptr<const AnswerFormat> format = {};
@@ -24,11 +24,11 @@ struct Asked {
   bool parses = false;
   const char* prompt_field = "prompt";
   ConstraintSpec constraint = {};  // of the answer
-  std::string warning = {};        // what of the request the model does not see
+  std::string warning = {};        // about parts of the request that the model does not see
   std::chrono::steady_clock::time_point arrived = {};
 };
 
-// Submits the prompts; each gets a copy of the constraint, where there is one.
+// Submits the prompts. Each gets a copy of the constraint, if there is one.
 void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
             std::vector<PromptText> prompts, std::string warning,
             const runtime::TokenConstraint* constraint) {
@@ -64,13 +64,14 @@ std::string Joined(std::string warning, const std::string& other) {
   return warning + other;
 }
 
-// Why calls that the model may begin itself go on without a constraint.
+// The warning for calls that are not restricted because their constraint cannot be made.
 std::string UnrestrictedCallsWarning(const std::string& warning, const ApiError& error) {
   return Joined(warning, "calls are not held to the schemas of the tools: " + error.message);
 }
 
-// The same once the constraint is made, on the exchange's thread. The model may never call a tool:
-// an answer for which calls cannot be restricted is free, with a warning.
+// As Submit, on the exchange's thread once the constraint is made. If calls that the model may
+// begin itself cannot be restricted, the answer goes on unrestricted, with a warning: it may never
+// call a tool.
 void Run(Context& context, const ExchangePtr& exchange, Asked asked,
          std::vector<PromptText> prompts, std::string warning) {
   if (asked.constraint.kind == ConstraintSpec::Kind::kNone) {
@@ -95,7 +96,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
   const auto submit = [held, exchange, &context] {
     const runtime::TokenConstraint* constraint = nullptr;
     if (const auto* error = std::get_if<ApiError>(&held->outcome)) {
-      const bool ends = error->status == 503;  // the server
+      const bool ends = error->status == 503;  // the server ends
       if (!held->may_be_free || ends) return SendError(context.metrics, *exchange, *error);
       held->warning = UnrestrictedCallsWarning(held->warning, *error);
     } else {
@@ -113,8 +114,8 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
                                 }});
 }
 
-// Asks for what a session has read, and how much of it is a document; `then` gets it on the
-// exchange's thread, and writes and tokenizes there what the request says.
+// Reads the session's tokens and how many of them are a document, and passes them to `then` on the
+// exchange's thread, which writes and tokenizes the prompt there.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
                  std::function<void(const runtime::SessionTokens& read)> then) {
   context.backend.ReadTokens(
@@ -134,7 +135,8 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
 void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const chat::Prompt& prompt,
              Tokens tokens) {
   std::string text = prompt.Text();
-  // Other constraints leave no room for thoughts: what the prompt has opened is not gone on with.
+  // Other constraints do not allow reasoning, so the answer cannot continue reasoning that the
+  // prompt opened.
   const bool is_free = asked.constraint.kind == ConstraintSpec::Kind::kNone ||
                        asked.constraint.kind == ConstraintSpec::Kind::kAutoCalls;
   asked.parser.starts_in_reasoning = is_free && chat::EndsInReasoning(text);
@@ -145,8 +147,8 @@ void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const c
   Run(context, exchange, std::move(asked), std::move(prompts), std::move(warning));
 }
 
-// Chat pages offer tools to every model, and leave it to the model to call one. Where the template
-// takes none the model answers without them. A call that is demanded stays the template's error.
+// Chat pages offer tools to every model and let the model choose. If the template takes no tools,
+// the model answers without them. A required call remains an error of the template.
 void LeaveOutTools(const chat::PromptWriter& writer, chat::Conversation& conversation,
                    Asked& asked) {
   if (conversation.tools.is_null() || writer.takes_tools()) return;
@@ -160,7 +162,7 @@ void SendTemplateError(Context& context, Exchange& exchange, const winnow::Error
             {.status = 400, .message = "messages: " + error.message, .param = "messages"});
 }
 
-// Fields that ask for what is not there.
+// Fields that ask for unsupported features.
 void RefuseUnsupported(Fields& fields) {
   if (const auto text = fields.Text("suffix"); text && !text->empty()) {
     fields.Fail("suffix", "filling in the middle is not supported");
@@ -205,7 +207,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
                    tokenizer.EncodeMarked(prompt->text));
   }
   const std::string session = *asked.generation.session;
-  // Shared, as std::function copies what it holds.
+  // Shared, because std::function copies its captures.
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
               [&context, exchange, held, conversation](const runtime::SessionTokens& found) {
@@ -227,7 +229,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
 
 namespace {
 
-// Text completions of both dialects. Prompts of a session follow its text.
+// Text completions of both dialects. A session's prompt continues its text.
 void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
               const report::Record& body) {
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();

@@ -13,7 +13,7 @@ constexpr const char* kNoGrammars =
     "run tools/fetch_xgrammar.sh and build with -DWINNOW_GRAMMAR=ON, or say in the prompt what is "
     "wanted and leave it out";
 
-// Takes the one constraint that a request may have.
+// Sets the constraint; a request may have only one.
 void Set(Fields& fields, const ServiceOptions& options, ConstraintSpec& out, ConstraintSpec spec) {
   if (options.constraints == nullptr) {
     fields.Fail(spec.field, kNoGrammars, "unsupported_parameter");
@@ -42,7 +42,7 @@ void ReadResponseFormat(Fields& fields, const ServiceOptions& options, Constrain
   if (!inner.ok()) fields.Fail(*inner.error());
   if (type == "text") return;
   if (type == "json_object") {
-    // llama-server's clients give a schema here too.
+    // llama-server's clients may put a schema here too.
     const report::Value* schema = inner.Find("schema");
     return SetSchema(fields, options, out, "response_format",
                      schema == nullptr ? report::Value(report::Record()) : *schema);
@@ -59,7 +59,7 @@ void ReadResponseFormat(Fields& fields, const ServiceOptions& options, Constrain
               "found '" + type + "', expected text, json_object or json_schema");
 }
 
-// The function's name in {"type": "function", "function": {"name": ...}}; empty: there is none.
+// The function's name in {"type": "function", "function": {"name": ...}}; empty: absent.
 std::string FunctionName(const report::Record& choice) {
   const report::Value* function = choice.Find("function");
   const auto* record = function == nullptr ? nullptr : std::get_if<report::Record>(&function->data);
@@ -68,7 +68,7 @@ std::string FunctionName(const report::Record& choice) {
   return text == nullptr ? std::string() : *text;
 }
 
-// Of the tools, those of this name; empty: all. ReadConversation has checked their form.
+// The tools of this name; all if it is empty. ReadConversation has checked their form.
 std::vector<ConstraintSpec::Tool> ToolsNamed(const nlohmann::ordered_json& tools,
                                              const std::string& name) {
   std::vector<ConstraintSpec::Tool> out;
@@ -90,7 +90,7 @@ ConstraintSpec ReadConstraint(Fields& fields, const ServiceOptions& options) {
   if (const report::Value* schema = fields.Find("json_schema")) {
     SetSchema(fields, options, out, "json_schema", *schema);
   }
-  // llama-server's clients send "" for none.
+  // llama-server's clients send "" for no grammar.
   if (auto grammar = fields.Text("grammar"); grammar && !grammar->empty()) {
     Set(fields, options, out,
         {.kind = Kind::kGrammar, .text = *std::move(grammar), .field = "grammar"});
@@ -106,7 +106,7 @@ void ReadToolChoice(Fields& fields, const ServiceOptions& options, chat::ToolFor
   if (text != nullptr && *text == "none") conversation.tools = nullptr;
   if (choice == nullptr || (text != nullptr && (*text == "auto" || *text == "none"))) {
     const bool writes_calls = !conversation.tools.is_null() && format != chat::ToolFormat::kNone;
-    // Another constraint says all about the answer already.
+    // Another constraint already determines the whole answer.
     if (!writes_calls || options.constraints == nullptr || constraint.kind != Kind::kNone) return;
     constraint = {.kind = Kind::kAutoCalls,
                   .tools = ToolsNamed(conversation.tools, ""),

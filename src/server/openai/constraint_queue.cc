@@ -14,7 +14,7 @@ ApiError Ending() {
 }
 
 ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const ConstraintSpec& spec) {
-  // Memory that is not there ends the request, not the thread.
+  // Running out of memory ends this request, not the thread.
   try {
     auto made = factory.Make(spec);
     if (made) return std::move(made).value();
@@ -49,7 +49,7 @@ void ConstraintQueue::Make(Job job) {
                  .param = field,
                  .code = "queue_full"});
   }
-  // First, so that no job waits for a thread that could not start; then it waits for the lock.
+  // Start the thread first, so that no job waits if it cannot start. It waits for the lock.
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   waiting_.push_back(std::move(job));
   changed_.notify_one();
@@ -63,7 +63,7 @@ void ConstraintQueue::Run() {
     const Job job = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    // What a caller throws ends its job, not the thread that all others wait for.
+    // An exception from a callback ends its job, not the thread that serves all jobs.
     try {
       if (!job.cancelled()) job.done(Made(*factory_, job.spec));
     } catch (const std::exception&) {

@@ -12,25 +12,25 @@
 
 namespace winnow::server {
 
-// Makes constraints one after another on a thread of its own: compiling a schema can take seconds,
-// in which other requests go on. Thread-safe.
+// Makes constraints one after another on its own thread: compiling a schema can take seconds, and
+// other requests must not wait for it. Thread-safe.
 class ConstraintQueue {
  public:
-  // No factory: Make must not be called.
+  // `factory` may be null; then Make must not be called.
   explicit ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory);
   ~ConstraintQueue();  // Stop
 
   using Outcome = std::variant<std::unique_ptr<runtime::TokenConstraint>, ApiError>;
   struct Job {
     ConstraintSpec spec;
-    std::function<bool()> cancelled;            // nobody waits any more; asked on the thread
-    std::function<void(Outcome outcome)> done;  // on the thread, or at once where it is refused
+    std::function<bool()> cancelled;            // the client has gone; called on the queue's thread
+    std::function<void(Outcome outcome)> done;  // called on that thread, or in Make if refused
   };
-  // What cancelled or done throw on the thread ends the job alone. Throws where the first job's
-  // thread cannot start. Errors, to `done`: what the factory says (400), 429 where 64 wait already,
-  // 503 once stopped.
+  // Exceptions from `cancelled` and `done` on the queue's thread end that job only. Throws if the
+  // thread cannot start, which the first job does. Errors, passed to `done`: the factory's (400),
+  // 429 if 64 jobs wait already, 503 once stopped.
   void Make(Job job);
-  // Waits for the one that is being made; the others end with 503.
+  // Waits for the constraint being made; jobs that wait get a 503.
   void Stop();
 
  private:
@@ -41,7 +41,7 @@ class ConstraintQueue {
   std::condition_variable changed_;
   std::deque<Job> waiting_;
   bool stopped_ = false;
-  std::thread thread_;  // begins with the first job
+  std::thread thread_;  // starts with the first job
 };
 
 }  // namespace winnow::server

@@ -11,9 +11,9 @@
 namespace winnow::server {
 namespace {
 
-constexpr std::chrono::seconds kDeadline{60};  // a regression fails, and does not hang
+constexpr std::chrono::seconds kDeadline{60};  // a regression fails instead of hanging
 
-// Makes nothing before it may go on.
+// Blocks until GoOn.
 class SlowFactory final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
@@ -70,7 +70,7 @@ class ConstraintQueueTest : public ::testing::Test {
 TEST_F(ConstraintQueueTest, NobodyWaitsInTheCallersThread) {
   const auto first = Ask("slow"), wrong = Ask("none"), broken = Ask("throws");
   WaitForFirst();
-  factory->GoOn();  // a Make that waited for it would never have come here
+  factory->GoOn();  // never reached if Make blocked its caller
   EXPECT_EQ(Status(*first), 200);
   EXPECT_EQ(Status(*wrong), 400);
   EXPECT_EQ(Status(*broken), 500);

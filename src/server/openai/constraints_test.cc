@@ -8,7 +8,7 @@
 #include "server/openai/testing/fakes.h"
 #include "server/openai/testing/json_paths.h"
 
-// What answers can be restricted to, with a factory that says what it was asked for.
+// Restrictions of answers, with a factory that records its calls.
 namespace winnow::server {
 namespace {
 
@@ -50,7 +50,7 @@ std::string Chat(const std::string& more) {
   return R"({"messages": [{"role": "user", "content": "hello"}], )" + more + "}";
 }
 
-// With a tool that nothing can be made of.
+// With a tool whose constraint cannot be made.
 std::string WrongTool(const std::string& choice) {
   return R"("tools": [{"type": "function", "function": {"name": "wrong"}}], "tool_choice": )" +
          choice;
@@ -58,7 +58,7 @@ std::string WrongTool(const std::string& choice) {
 
 class ConstraintsTest : public ::testing::Test {
  protected:
-  // The answer, once what restricts it is made.
+  // Waits for the constraint and returns the response.
   std::shared_ptr<testing::FakeExchange> Ask(const std::string& path, const std::string& body) {
     auto answer = fixture.Post(path, body);
     if (!answer->ended()) answer->Wait();
@@ -200,7 +200,7 @@ TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
   std::vector<std::shared_ptr<testing::FakeExchange>> waiting(70);
   for (auto& answer : waiting) {
     answer = fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})");
-    // Taken from the queue later, the first would leave a place in it.
+    // If the queue took the first job later, it would have room for one more.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (recorder->n_begun == 0 && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -36,7 +36,7 @@ void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error) {
 }
 
 std::optional<report::Record> ReadBody(const Call& call, ApiError& error) {
-  // More than the tokens of any prompt; a body of lists alone would take many times its bytes.
+  // More than any prompt has tokens. A body of nested lists alone would take many times its bytes.
   constexpr int64_t kMaxValues = int64_t{1} << 20;
   auto value = report::ParseJson(call.body, kMaxValues);
   if (!value) {

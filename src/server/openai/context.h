@@ -17,19 +17,19 @@
 
 namespace winnow::server {
 
-// Draws ids for answers, tool calls and seeds. Thread-safe.
+// Draws ids of answers and tool calls, and seeds. Thread-safe.
 class IdSource {
  public:
   explicit IdSource(uint64_t seed) : rng_(seed) {}
   std::string Draw();   // 24 letters and digits
-  uint64_t DrawSeed();  // 0 to 2^53 - 1, a whole number to every client
+  uint64_t DrawSeed();  // below 2^53, which JSON numbers represent exactly
 
  private:
   std::mutex mutex_;
   Rng rng_;
 };
 
-// What handlers work with; one for the life of the server.
+// State that handlers share; one for the life of the server.
 struct Context {
   const ServiceOptions& options;
   Backend& backend;
@@ -39,11 +39,11 @@ struct Context {
   ConstraintQueue& constraints;
 };
 
-// Answers of handlers. They count the status.
+// Send a handler's response and count its status.
 void SendJson(Context& context, Exchange& exchange, const report::Value& body, int status = 200);
 void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error);
 
-// The body as an object. Errors: no JSON, another kind of value.
+// The body as an object. Errors: not JSON, or not an object.
 std::optional<report::Record> ReadBody(const Call& call, ApiError& error);
 
 int64_t UnixTime();

@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-// A request as the protocol sees it.
+// A request without its transport.
 struct Call {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -33,30 +33,31 @@ struct Reply {
   Call::Pairs headers = {};
 };
 
-// The way back of one request: either Send, or BeginStream, Write and End. The members may be
-// called on the exchange's own thread only (where the handler is called), except Post. What is sent
-// after the client has gone is dropped.
+// Takes the response to one request: either Send, or BeginStream, Write and End. All members are
+// called on the exchange's own thread (that of the handler), except Post, PostWork and
+// AcquireMemorySlot, which are thread-safe. After the client has gone, whatever is sent is dropped.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void Send(Reply reply) = 0;
-  virtual void BeginStream(Reply head) = 0;  // its body is not sent
+  virtual void BeginStream(Reply head) = 0;  // its body is ignored
   virtual void Write(std::string bytes) = 0;
   virtual void End() = 0;
   // `closed` is called once if the client goes away before the answer is complete.
   virtual void OnClosed(std::function<void()> closed) = 0;
   // Runs `work` on the exchange's thread. Thread-safe.
   virtual void Post(std::function<void()> work) = 0;
-  // The same for work that grows with the request: many large ones leave a thread for others.
+  // As Post, for work that grows with the request. It waits for a free thread; large requests leave
+  // one to others.
   virtual void PostWork(std::function<void()> work) = 0;
-  // The same once few others hold much memory for their answers, which they do until their turn is
-  // destroyed. Not where the client has gone meanwhile.
+  // As Post, once few other responses hold much memory. The slot lasts until its last copy is
+  // destroyed. `work` does not run if the client has gone.
   using MemorySlot = std::shared_ptr<void>;
-  virtual void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) = 0;
-  // Counts what an answer takes before it is sent with what all connections buffer. False: all
-  // together would be too much, and as much counts as before.
+  virtual void AcquireMemorySlot(std::function<void(MemorySlot slot)> work) = 0;
+  // Counts memory that a response takes before it is sent against the buffers of all connections.
+  // False: above their limit; the count stays.
   virtual bool Hold(size_t bytes) = 0;
-  // The same after a while, unless the client has gone.
+  // As Post, after `delay`, unless the client has gone. Not thread-safe.
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 using ExchangePtr = std::shared_ptr<Exchange>;

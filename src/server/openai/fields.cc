@@ -13,11 +13,11 @@ std::string Shown(double value) {
   return text;
 }
 
-// Whole numbers in either of JSON's spellings.
+// Accepts 3 and 3.0.
 std::optional<int64_t> WholeNumber(const report::Value& value) {
   if (const auto* integer = std::get_if<int64_t>(&value.data)) return *integer;
   const auto* number = std::get_if<double>(&value.data);
-  constexpr double kExact = 9007199254740992.0;  // 2^53: every whole number up to it is a double
+  constexpr double kExact = 9007199254740992.0;  // 2^53: doubles hold all whole numbers up to it
   if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kExact) {
     return std::nullopt;
   }

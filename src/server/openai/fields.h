@@ -12,17 +12,16 @@
 
 namespace winnow::server {
 
-// Reads the fields of a request. Each call returns the field's value, or nullopt where it is absent
-// or null. The first impossible value is remembered as error(), and what is read after it does not
-// matter: a parser reads all it knows and looks once. Fields nobody asks for are ignored, as OpenAI
-// does.
+// Reads the fields of a request. Each call returns the field's value, or nullopt if it is absent or
+// null. The first invalid value is kept as error(), and later results are meaningless: a parser
+// reads all its fields and checks once at the end. Unknown fields are ignored, as OpenAI does.
 class Fields {
  public:
   // `path` is put before names in messages: "messages[2].".
   explicit Fields(const report::Record& record, std::string path = {});
 
   std::optional<bool> Bool(std::string_view name);
-  // 3 and 3.0 are whole numbers, "3" is none.
+  // 3 and 3.0 are whole numbers, "3" is not.
   std::optional<int64_t> Integer(std::string_view name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
@@ -30,10 +29,10 @@ class Fields {
   std::optional<std::string> Text(std::string_view name);
   // A text or a list of texts.
   std::vector<std::string> Texts(std::string_view name, size_t max_count);
-  // Null where absent; they live as long as the record.
+  // Null if absent. The pointer is valid as long as the record.
   const report::Record* Object(std::string_view name);
   const report::List* Array(std::string_view name);
-  // The value as it stands; null where absent or JSON's null.
+  // The raw value; null if absent or JSON's null.
   const report::Value* Find(std::string_view name) const;
 
   void Fail(std::string_view name, const std::string& message, std::string code = {});
@@ -50,7 +49,7 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
-// "a text", "a list", ...: what a value is, for messages.
+// "a text", "a list", ...: the kind of a value, for error messages.
 const char* KindName(const report::Value& value);
 
 }  // namespace winnow::server

@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kLarge = 1e6;
 constexpr size_t kMaxStops = 64;
-constexpr size_t kMaxStopBytes = size_t{64} << 10;  // of all of them
+constexpr size_t kMaxStopBytes = size_t{64} << 10;  // of all together
 constexpr size_t kMaxBiases = 4096;
 constexpr int64_t kMaxChoices = 128;
 constexpr int64_t kMaxTop = 100;
 
 using Bias = std::pair<int32_t, float>;
 
-// A bias is a number, or false for never.
+// A bias is a number, or false to exclude the token.
 std::optional<float> BiasIn(const report::Value& value) {
   if (const auto* flag = std::get_if<bool>(&value.data)) {
     return *flag ? std::nullopt : std::optional(-std::numeric_limits<float>::infinity());
@@ -30,7 +30,7 @@ std::optional<float> BiasIn(const report::Value& value) {
   return static_cast<float>(*number);
 }
 
-// {"15043": -1}, as OpenAI, or [[15043, -1], ["text", false]], as llama-server.
+// {"15043": -1} as in OpenAI's API, or [[15043, -1], ["text", false]] as in llama-server's.
 void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector<Bias>& out) {
   const report::Value* value = fields.Find("logit_bias");
   if (value == nullptr) return;
@@ -99,7 +99,7 @@ void ReadSampler(Fields& fields, Generation& out) {
 }
 
 void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
-  // -1 is "no limit" in llama-server and in what many clients send; 0 reads the prompt only.
+  // -1 is "no limit" in llama-server and in requests of many clients; 0 only reads the prompt.
   for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
     if (const auto n = fields.Integer(name, -1)) {
       if (dialect == Dialect::kOpenAi && *n == 0) {
@@ -110,7 +110,7 @@ void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
   }
 }
 
-// Whoever may ask for an earlier turn can keep others from theirs, so the server has to allow it.
+// Priorities let one client delay all others, so the server must allow them.
 void ReadPriority(Fields& fields, const ServiceOptions& options, Generation& out) {
   constexpr int kMax = 1'000'000;
   out.priority = static_cast<int>(fields.Integer("priority", -kMax, kMax).value_or(0));
@@ -143,7 +143,7 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
                             std::to_string(kMaxStopBytes));
     out.stop.clear();
   }
-  // They begin together, or never.
+  // The choices start together, so more than fit at once would never start.
   const int64_t max_choices = std::clamp<int64_t>(options.n_slots, 1, kMaxChoices);
   out.n = static_cast<int>(fields.Integer("n", 1, max_choices).value_or(1));
   out.ignore_eos = fields.Bool("ignore_eos").value_or(false);

@@ -12,17 +12,17 @@
 
 namespace winnow::server {
 
-// What every kind of completion can be asked for.
+// The options that all kinds of completion share.
 struct Generation {
   runtime::SamplerConfig sampler;
-  int64_t max_tokens = -1;  // -1: as the server has it
+  int64_t max_tokens = -1;  // -1: the server's limit
   std::vector<std::string> stop;
   int n = 1;
   int n_probs = -1;  // -1: no log-probabilities
   bool ignore_eos = false;
   std::optional<std::string> session;
-  int64_t id_slot = -1;  // -1: none is named
-  int priority = 0;      // vLLM's: smaller first
+  int64_t id_slot = -1;  // -1: none
+  int priority = 0;      // as in vLLM, smaller runs first
   std::optional<runtime::SessionOptions> options;
   bool reuse_prefix = true;
   bool reuse_across_questions = false;
@@ -32,21 +32,22 @@ struct Generation {
   bool timings_per_token = false;
 };
 
-// Which names a path has for the same thing.
+// Which API's names the fields have.
 enum class Dialect { kOpenAi, kNative };
 
-// Reads them from a request; `random_seed` is taken where neither request nor server names a seed.
+// Reads them from a request. `random_seed` is used if neither the request nor the server sets a
+// seed.
 Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
                           const tokenizer::Tokenizer& tokenizer, Dialect dialect,
                           uint64_t random_seed);
 
-// The session of a slot of llama-server's.
+// The session that stands for a slot of llama-server.
 std::string SlotSession(int64_t slot);
 
-// The scheduler's request of it; prompt and on_event are left to the caller.
+// The scheduler's request, without prompt and on_event, which the caller sets.
 runtime::Request RequestFrom(const Generation& generation);
 
-// generation_settings of llama-server's answers.
+// "generation_settings" of llama-server's responses.
 report::Record SettingsRecord(const Generation& generation);
 
 }  // namespace winnow::server

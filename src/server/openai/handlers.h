@@ -5,8 +5,8 @@
 #include "server/openai/context.h"
 #include "server/openai/exchange.h"
 
-// What each path does. A handler sends exactly one answer through the exchange, now or later; all
-// of the context outlives it. `id` is the part of the path in braces.
+// The handlers of the paths. Each sends exactly one response through the exchange, now or later;
+// everything in the context must outlive it. `id` is the part of the path in braces.
 namespace winnow::server {
 
 // completions.cc
@@ -46,8 +46,8 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
                  const std::string& id);
 void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id);
 
-// {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv", "file_bytes"}; null is what
-// is not known without reading its file.
+// {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv", "file_bytes"}. A value is
+// null if only the session's file knows it.
 report::Record SessionRecord(const runtime::SessionInfo& info);
 
 }  // namespace winnow::server

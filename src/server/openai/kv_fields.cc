@@ -18,7 +18,7 @@ std::optional<int64_t> BytesIn(const report::Value& value) {
   return text == nullptr ? std::nullopt : ParseByteSize(*text);
 }
 
-// Whether the request names a budget: it takes the place of the default one.
+// Reads the budget, which replaces the default. False: the request names none.
 bool ReadBudget(Fields& fields, Compression& kv) {
   constexpr double kSmallestRatio = 1e-9;
   const auto size = fields.Integer("kv_size", 1);
@@ -39,7 +39,7 @@ bool ReadBudget(Fields& fields, Compression& kv) {
   return true;
 }
 
-// Whether a number of entries means something to a method, or its name is for others to refuse.
+// Whether the method uses a budget in entries. True for unknown methods, whose error comes later.
 bool TakesSlots(const std::string& method) {
   const auto made = compression::MakeMethod(method);
   return !made || (*made)->traits().budget.HasEffect();
@@ -59,7 +59,7 @@ std::optional<runtime::SessionOptions> ReadKv(Fields& fields, const ServiceOptio
   if (method_name && method_name->empty())
     fields.Fail("kv_method", "expected the name of a method");
   const bool has_budget = ReadBudget(fields, kv);
-  // The default budget belonged to another method.
+  // The default budget belongs to another method.
   if (method_name && !has_budget && kv.decode.empty() && !TakesSlots(*method_name)) {
     kv.size = 0;
     kv.ratio = 0;

@@ -8,9 +8,9 @@
 
 namespace winnow::server {
 
-// kv_method, kv_size, kv_ratio, kv_memory (bytes, or "256M") and kv_decode of a request. A request
-// that names none of them gets nullopt: the scheduler's defaults. A budget takes the place of the
-// default one; a method without a budget keeps it.
+// kv_method, kv_size, kv_ratio, kv_memory (bytes, or "256M") and kv_decode of a request. nullopt if
+// it names none of them: the scheduler's defaults apply. A budget replaces the default one; a
+// method named without a budget keeps the default.
 std::optional<runtime::SessionOptions> ReadKv(Fields& fields, const ServiceOptions& options);
 
 }  // namespace winnow::server

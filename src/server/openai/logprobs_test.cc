@@ -1,4 +1,4 @@
-// Log-probabilities: what they are, and what they may take.
+// Log-probabilities: their values, and the memory they take.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ using testing::Has;
 using testing::IntAt;
 using testing::TextAt;
 
-// A token can end within a character: its text is one all the same.
+// A token may end inside a character; its text still counts as one.
 TEST(LogprobsTest, OffsetsAreCharactersInBothForms) {
   Fixture fixture;
   fixture.backend.words = {"\u00e9", "x", "y"};
@@ -47,7 +47,7 @@ TEST(LogprobsTest, AnAnswerWithoutTokensHasEmptyLists) {
   EXPECT_FALSE(Has(native, "completion_probabilities.0"));
 }
 
-// They take many times the answer's own bytes, and wait for its last token.
+// They take many times the memory of the answer's text, until its last token.
 TEST(LogprobsTest, CountWithTheBuffersOfConnections) {
   Fixture fixture({.n_slots = 2});
   const auto ask = [&](size_t max_held) {

@@ -165,7 +165,7 @@ std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& mod
   page.Gauge("llamacpp:n_tokens_max", "Largest observed n_tokens.",
              static_cast<double>(max_tokens_));
 
-  std::string name = model.name;  // a label: backslash, quote and newline would end it
+  std::string name = model.name;  // backslash, quote and newline would end the label
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '"' || c == '\\' || c == '\n'; }, '_');
   const std::string label = "model_name=\"" + name + "\"";

@@ -42,12 +42,12 @@ void GetModel(Context& context, const ExchangePtr& exchange, const std::string& 
   SendJson(context, *exchange, ModelRecord(context));
 }
 
-// What kv_method can name, in the order of the documentation.
+// The values of kv_method, in the order of the documentation.
 void ListMethods(Context& context, const Call&, const ExchangePtr& exchange) {
   report::List list;
   for (const compression::MethodEntry& entry : compression::Methods()) {
     const auto method = compression::MakeMethod(entry.name);
-    if (!method) continue;  // one whose parameters must be given
+    if (!method) continue;  // its parameters have no defaults
     const compression::Traits& traits = (*method)->traits();
     list.emplace_back(
         report::Record{{"id", std::string(entry.name)},

@@ -23,7 +23,7 @@ const char* StopType(runtime::Finish finish) {
   return "none";
 }
 
-// llama-server's answers: one object for one choice, a list for several.
+// llama-server's responses: an object for one choice, a list for several.
 class NativeAnswers final : public AnswerFormat {
  public:
   NativeAnswers(const tokenizer::Tokenizer& tokenizer, bool return_tokens)

@@ -13,14 +13,14 @@
 
 namespace winnow::server {
 
-// What an answer is restricted to, as a request says it.
+// A request's restriction of its answer.
 struct ConstraintSpec {
   enum class Kind {
     kNone,
     kJsonSchema,  // `text`: a JSON schema; "{}" means any object
     kGrammar,     // `text`: GBNF, llama.cpp's notation
-    kCalls,       // calls of `tools`
-    kAutoCalls,   // text, and calls of `tools` where the model begins one
+    kCalls,       // one or more calls of `tools`
+    kAutoCalls,   // free text, and calls of `tools` if the model begins one
   };
   struct Tool {
     std::string name;
@@ -31,21 +31,21 @@ struct ConstraintSpec {
   std::string text = {};
   std::vector<Tool> tools = {};
   chat::ToolFormat format = chat::ToolFormat::kNone;
-  bool several_calls = false;        // false: exactly one; of kAutoCalls, at most one
-  bool starts_in_reasoning = false;  // of kAutoCalls: chat::AnswerOptions
-  std::string field = {};            // where it was asked for, for messages
+  bool several_calls = false;        // false: exactly one, or at most one with kAutoCalls
+  bool starts_in_reasoning = false;  // for kAutoCalls: chat::AnswerOptions
+  std::string field = {};            // the field that asked for it, for error messages
 };
 
-// Makes what restricts an answer. Thread-safe.
+// Makes constraints. Thread-safe.
 class ConstraintFactory {
  public:
   virtual ~ConstraintFactory() = default;
-  // Errors (of the client): an invalid schema or grammar, or one too large. May take seconds.
+  // Errors (the client's): an invalid schema or grammar, or one too large. May take seconds.
   virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const = 0;
 };
 
-// How a setting is written where the server is started ("--metrics"), for messages to clients.
+// Settings as written where the server is started ("--metrics"), for messages to clients.
 struct ServiceOptionNames {
   std::string_view api_key = "api_keys {KEY}";
   std::string_view cors = "cors_origin ORIGIN";
@@ -55,24 +55,24 @@ struct ServiceOptionNames {
 };
 
 struct ServiceOptions {
-  std::vector<std::string> api_keys = {};  // one of them is needed; empty: none is
-  std::string cors_origin = {};            // pages of this origin may ask; "*": all; empty: none
-  bool loopback = false;                   // it listens on a loopback address
+  std::vector<std::string> api_keys = {};  // a request needs one of them; empty: no key is needed
+  std::string cors_origin = {};            // whose pages may use the server; "*": all; empty: none
+  bool loopback = false;                   // whether it listens on a loopback address
   bool metrics = false;                    // GET /metrics
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
-  int n_slots = 1;                         // sequences that run at once at most
-  bool priorities = false;                 // requests may name one
-  runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
-  int64_t seed = -1;                       // the same; -1: another one for each request
-  Compression kv = {.method = "full"};     // what the scheduler's defaults were made of
+  int n_slots = 1;                         // maximum number of sequences that run at once
+  bool priorities = false;                 // whether requests may set one
+  runtime::SamplerConfig sampler = {};     // defaults of a request (Service::SetReady)
+  int64_t seed = -1;                       // default of a request; -1: a random one each time
+  Compression kv = {.method = "full"};     // the source of `session`
   runtime::SessionOptions session = {};    // the scheduler's defaults
-  report::Record template_variables = {};  // of the chat template, where a request sets none
-  bool cache_prompt = true;                // look for the beginnings of prompts in idle sessions
+  report::Record template_variables = {};  // of the chat template; a request can override them
+  bool cache_prompt = true;                // reuse idle sessions that begin like the prompt
   std::string build = {};                  // of the program
   ServiceOptionNames words = {};
-  uint64_t id_seed = 0;                                       // start of the ids that are drawn
-  std::shared_ptr<const ConstraintFactory> constraints = {};  // null: none are built in
+  uint64_t id_seed = 0;                                       // seed of the ids that are drawn
+  std::shared_ptr<const ConstraintFactory> constraints = {};  // null: a build without grammars
 };
 
 }  // namespace winnow::server

@@ -27,13 +27,13 @@ Origin OriginFrom(std::string_view text) {
   return {scheme, WithoutPort(text.substr(at + 3), DefaultPort(scheme))};
 }
 
-// A proxy may speak TLS where the server does not, so that the scheme can be either.
+// A proxy may speak TLS where the server does not, so the scheme can be either.
 bool HasHost(const Origin& origin, std::string_view host) {
   return (origin.scheme == "http" || origin.scheme == "https") && !host.empty() &&
          origin.host == WithoutPort(host, DefaultPort(origin.scheme));
 }
 
-// The first one: a chain of proxies adds theirs behind it.
+// The first host of the list: further proxies append theirs.
 std::string_view ForwardedHost(const Call& call) {
   std::string_view host = call.Header("x-forwarded-host");
   host = host.substr(0, host.find(','));
@@ -41,8 +41,8 @@ std::string_view ForwardedHost(const Call& call) {
   return host;
 }
 
-// Whether no name server outside can say where the host is: addresses, names without a dot, and
-// the domains that are kept for machines and networks (RFC 6761, RFC 6762, ICANN's .internal).
+// Whether public DNS cannot resolve the host: addresses, names without a dot, and the domains
+// reserved for machines and local networks (RFC 6761, RFC 6762, ICANN's .internal).
 bool IsLocalName(std::string_view host) {
   if (host.starts_with('[')) return true;  // IPv6
   const std::string name = LowerCase(host.substr(0, host.find(':')));
@@ -69,7 +69,8 @@ bool OriginRules::IsKnownHost(std::string_view host) const {
 
 std::optional<ApiError> OriginRules::Check(const Call& call, Access access) const {
   if (access == Access::kRead || !Allowed(call).empty()) return std::nullopt;
-  // Browsers alone can say so, and only of TLS and loopback addresses: rebound names have neither.
+  // Pages cannot forge Sec-Fetch-Site, and browsers send it only to TLS and loopback origins, which
+  // rebound names are not.
   const std::string_view site = call.Header("sec-fetch-site");
   if (site == "same-origin" || site == "none") return std::nullopt;
   const std::string_view origin = call.Header("origin");
@@ -82,7 +83,7 @@ std::optional<ApiError> OriginRules::Check(const Call& call, Access access) cons
                     .message = "pages of other origins may not ask this server; start it with " +
                                std::string(words_.cors) + " to allow one"};
   }
-  // Pages name no origin where they read from their own host.
+  // Browsers send no Origin when a page reads from its own host.
   const bool may_be_page = !origin.empty() || access == Access::kReadPrivate;
   if (!may_be_page || IsKnownHost(host)) return std::nullopt;
   return ApiError{.status = 403,

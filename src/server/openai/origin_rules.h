@@ -10,25 +10,25 @@
 
 namespace winnow::server {
 
-// Which pages in browsers may use the server: its own, and those of an origin that was allowed.
-// Programs name no origin and may.
+// Decides which web pages may use the server through a browser: its own, and those of the allowed
+// origin. Programs send no origin and are always allowed.
 class OriginRules {
  public:
-  // `cors_origin`: ServiceOptions. `checks_host`: the server trusts all of its machine. A page
-  // whose host name leads here only because its owner has made it so (DNS rebinding) is not its own
-  // then.
+  // `cors_origin`: see ServiceOptions. `checks_host`: every program on the machine is trusted, so a
+  // host name that its owner has pointed at this machine (DNS rebinding) must not count as the
+  // server's own.
   OriginRules(std::string cors_origin, bool checks_host, const ServiceOptionNames& words)
       : cors_origin_(std::move(cors_origin)), checks_host_(checks_host), words_(words) {}
 
-  // The origin that may read the answer; empty: that of no other page.
+  // The origin whose pages may read the response, for CORS; empty: none but the server's own.
   std::string Allowed(const Call& call) const;
 
   enum class Access {
-    kRead,         // what everybody may know
+    kRead,         // public data
     kReadPrivate,  // what clients have written
-    kChange,       // all that is no read
+    kChange,       // everything else
   };
-  // Why the page that sends this may not; nullopt: it may, or it is a program that asks.
+  // Why the page that sent the request is refused. nullopt: allowed, or sent by a program.
   std::optional<ApiError> Check(const Call& call, Access access) const;
 
  private:

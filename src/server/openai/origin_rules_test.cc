@@ -14,7 +14,7 @@ using testing::TextAt;
 constexpr const char* kSite = "sec-fetch-site";
 
 Call MakePost(Call::Pairs headers) {
-  headers.emplace_back("content-type", "text/plain");  // what a page may send unasked
+  headers.emplace_back("content-type", "text/plain");  // a page may send this without a preflight
   return {.method = "POST",
           .path = "/v1/completions",
           .headers = std::move(headers),
@@ -26,8 +26,8 @@ TEST(OriginRulesTest, PagesOfOtherOriginsMayNotChangeAnything) {
   const auto ask = [&](const Call::Pairs& headers) {
     return fixture.Exercise(MakePost(headers))->status();
   };
-  // A page of another port of the machine, as browsers send it, and one that was loaded over http
-  // from elsewhere in the network, of which they say no more.
+  // A page from another port of this machine, with the headers that browsers send, and pages loaded
+  // over http from elsewhere in the network, without Sec-Fetch-Site.
   EXPECT_EQ(
       ask({{"host", "localhost:8080"}, {"origin", "http://localhost:3000"}, {kSite, "same-site"}}),
       403);
@@ -41,7 +41,7 @@ TEST(OriginRulesTest, PagesOfOtherOriginsMayNotChangeAnything) {
   EXPECT_EQ(fixture.Exercise(erase)->status(), 403);
   EXPECT_TRUE(fixture.backend.requests.empty());
 
-  // Its own page, also behind a proxy that speaks TLS, or names another host to the server.
+  // Its own page, also behind a proxy that speaks TLS or that forwards another Host.
   EXPECT_EQ(ask({{"host", "localhost:8080"},
                  {"origin", "http://localhost:8080"},
                  {kSite, "same-origin"}}),
@@ -57,7 +57,7 @@ TEST(OriginRulesTest, PagesOfOtherOriginsMayNotChangeAnything) {
                  {"x-forwarded-host", "box, inner"},
                  {"origin", "http://box"}}),
             200);
-  // Programs, and extensions of browsers.
+  // Programs and browser extensions.
   EXPECT_EQ(ask({}), 200);
   EXPECT_EQ(ask({{"host", "chat.example.com"}}), 200);
   EXPECT_EQ(ask({{"origin", "chrome-extension://abc"}, {kSite, "none"}}), 200);
@@ -75,7 +75,8 @@ TEST(OriginRulesTest, AllowedOriginsMay) {
   EXPECT_EQ(ask(all, "https://evil.example"), 200);
 }
 
-// DNS rebinding: evil.example is 127.0.0.1 by now, and its page asks "its own" host.
+// DNS rebinding: evil.example now resolves to 127.0.0.1, and its page sends requests to "its own"
+// host.
 TEST(OriginRulesTest, NamesThatOthersHavePointedHereAreNotItsOwn) {
   Fixture open({.loopback = true});
   Fixture keyed({.api_keys = {"k"}, .loopback = true});
@@ -113,7 +114,7 @@ TEST(OriginRulesTest, NamesThatOthersHavePointedHereAreNotItsOwn) {
   EXPECT_EQ(post(allowed, "chat.example.com:8080"), 200);
   EXPECT_EQ(read(allowed, "/v1/sessions", "chat.example.com:8080"), 200);
   EXPECT_EQ(read(allowed, "/v1/sessions", "evil.example:8080"), 403);
-  // Programs, as through a proxy on the same machine.
+  // Programs, for example through a proxy on the same machine.
   EXPECT_EQ(open.Exercise(MakePost({{"host", "chat.example.com"}}))->status(), 200);
   const auto refused = open.Exercise(
       {.method = "GET", .path = "/v1/sessions", .headers = {{"host", "evil.example"}}});
@@ -165,7 +166,7 @@ TEST(KeysTest, EitherHeaderMayHaveIt) {
   EXPECT_EQ(ask("", ""), 401);
 }
 
-// Before the body has come, and in the words of the whole request.
+// The head alone is refused as the whole request would be.
 TEST(KeysTest, AHeadIsRefusedAsItsRequestWouldBe) {
   Fixture fixture({.api_keys = {"k"}, .cors_origin = "https://a.example"});
   const auto refused = [&](const Call& head) {

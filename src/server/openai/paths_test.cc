@@ -6,7 +6,7 @@
 #include "server/openai/testing/fakes.h"
 #include "server/openai/testing/json_paths.h"
 
-// Everything but chat: other completions, tools for texts, pages about the server, keys, origins.
+// Everything but chat: other completions, text tools, pages about the server, keys, origins.
 namespace winnow::server {
 namespace {
 

@@ -9,7 +9,7 @@ namespace {
 constexpr double kImpossible = -9999;
 
 double Shown(float log_probability) {
-  return std::max(static_cast<double>(log_probability), kImpossible);  // NaN: the other one
+  return std::max(static_cast<double>(log_probability), kImpossible);  // kImpossible for NaN too
 }
 
 report::List ByteList(const std::string& text) {
@@ -19,7 +19,7 @@ report::List ByteList(const std::string& text) {
   return bytes;
 }
 
-// What is common to chat and llama-server; the latter says the id too.
+// The fields common to chat and llama-server, which also has the id.
 report::Record Entry(const tokenizer::Tokenizer& tokenizer, runtime::TokenId token,
                      float log_probability, bool with_id) {
   const std::string text = tokenizer.Piece(token, /*render_special=*/true);

@@ -15,12 +15,12 @@ class PromptReader {
       : fields_(fields), tokenizer_(tokenizer), add_bos_(add_bos) {}
 
   PromptText FromText(const std::string& text) const {
-    // Not Encode: the text is there to be continued, so nothing is put after it.
+    // Not Encode, which may append EOS: the text is continued.
     const tokenizer::MarkedText marked = {text, true};
     return {tokenizer_.EncodeMarked({&marked, 1}, add_bos_), text};
   }
 
-  // Token ids as they are; texts between them without BOS, which a list of ids brings itself.
+  // Token ids as they are. Texts between them get no BOS: the list has its own.
   PromptText FromList(const report::List& list) const {
     PromptText out;
     for (const report::Value& item : list) {
@@ -180,7 +180,7 @@ chat::Conversation ReadConversation(Fields& fields, const report::Record& variab
     if (out.variables.is_null()) out.variables = nlohmann::ordered_json::object();
     out.variables.update(own);
   }
-  // An answer that was begun is continued, as llama-server does.
+  // An assistant message at the end is continued, as llama-server does.
   const auto& last = out.messages.back();
   const bool has_calls = last.contains("tool_calls") && !last["tool_calls"].empty();
   if (last["role"] == "assistant" && !has_calls && out.add_generation_prompt) {
@@ -203,7 +203,7 @@ nlohmann::ordered_json JsonFrom(const report::Value& value) {
       return out;
     }
     Json operator()(const report::Record& record) const {
-      // Put at the end unseen: ordered_json looks through all names for each new one.
+      // Append directly: ordered_json's operator[] searches all names for each new one.
       Json::object_t object;
       object.reserve(record.fields.size());
       for (const report::Field& field : record.fields) {

@@ -15,18 +15,18 @@ using Tokens = std::vector<tokenizer::TokenId>;
 
 struct PromptText {
   Tokens tokens;
-  std::string text;  // as the client wrote it; of tokens, what they stand for
+  std::string text;  // as the client wrote it; of token ids, their text
 };
 
-// The field `prompt`: a text, a list of token ids (texts may stand between them), or a list of
-// those. Errors: none, empty, a token outside the vocabulary.
+// The field `prompt`: a text, a list of token ids (texts may be mixed in), or a list of those.
+// Errors: missing, empty, a token outside the vocabulary.
 std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& tokenizer,
                                     bool add_bos);
 
 // The fields messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and
-// continue_final_message. The time is the caller's. Errors: shapes that OpenAI's are not; what only
-// the template knows is left to PromptWriter. `variables`: of the template, where the request does
-// not set them.
+// continue_final_message. The caller sets the time. Errors: forms that OpenAI's API does not have;
+// errors that only the template can find come from PromptWriter. `variables`: template variables
+// that the request does not set.
 chat::Conversation ReadConversation(Fields& fields, const report::Record& variables);
 
 nlohmann::ordered_json JsonFrom(const report::Value& value);

@@ -6,7 +6,7 @@
 #include "server/openai/testing/fakes.h"
 #include "server/openai/testing/json_paths.h"
 
-// What requests ask of the scheduler beside their prompts, and what they are told when it refuses.
+// Scheduling fields of requests, and the errors when the scheduler refuses them.
 namespace winnow::server {
 namespace {
 
@@ -65,7 +65,7 @@ TEST(NativeCompletionTest, TruncatedIsWhatTheContextEnded) {
   }
 }
 
-// vLLM's meaning: a smaller number is served earlier.
+// As in vLLM: smaller numbers run first.
 TEST(PriorityTest, OnlyWhereTheServerAllowsIt) {
   Fixture fixture({.priorities = true});
   fixture.Post(kChat, Chat(R"("priority": -3)"));
@@ -103,7 +103,7 @@ TEST(RefusalsTest, NameTheFieldOfTheRequest) {
        {std::tuple(kChat, chat, "messages"), std::tuple("/v1/completions", text, "prompt"),
         std::tuple("/completion", text, "prompt")}) {
     SCOPED_TRACE(path);
-    for (const bool later : {false, true}) {  // refused at once, or when its turn came
+    for (const bool later : {false, true}) {  // refused in Submit, or after waiting
       fixture.backend.refusal = later ? std::nullopt : std::optional(too_long);
       fixture.backend.failure = later ? std::optional(too_long) : std::nullopt;
       const auto refused = fixture.Post(path, body);
@@ -113,7 +113,7 @@ TEST(RefusalsTest, NameTheFieldOfTheRequest) {
     }
   }
   fixture.backend.failure.reset();
-  // What the engine advises is not what a client can set.
+  // Advice of the engine about settings that clients cannot change is rewritten.
   fixture.backend.refusal = RequestError{
       ErrorKind::kInvalid, "it needs 9 bytes; in chunks (`prefill_chunk`) less", "memory_bytes"};
   const auto few = fixture.Post(kChat, chat);
@@ -157,7 +157,7 @@ TEST(RefusalsTest, OfSessionsNameTheFieldToo) {
   }
 }
 
-// A stream begins with what is read: what is refused before has its own status.
+// The stream starts with the reading: an earlier refusal has its own status.
 TEST(RefusalsTest, OfSessionsThatAreStreamed) {
   Fixture fixture({.metrics = true});
   const auto create = [&] {
@@ -175,7 +175,7 @@ TEST(RefusalsTest, OfSessionsThatAreStreamed) {
     EXPECT_FALSE(refused->streamed());
     EXPECT_EQ(TextAt(refused->json(), "error.message"), "not now");
   }
-  // What fails later is an event.
+  // A later failure is an event.
   fixture.backend.refusal.reset();
   fixture.backend.sessions.clear();
   fixture.backend.session_failure = RequestError{ErrorKind::kUnavailable, "it ends"};
@@ -184,7 +184,7 @@ TEST(RefusalsTest, OfSessionsThatAreStreamed) {
   ASSERT_EQ(failed->chunks().size(), 2U);
   EXPECT_TRUE(Has(failed->chunks()[0], "prompt_progress"));
   EXPECT_EQ(TextAt(failed->chunks()[1], "error.message"), "it ends");
-  // While it waits for its turn, the client sees that it was taken.
+  // The stream starts while the request waits, so that the client sees it was accepted.
   fixture.backend.session_failure.reset();
   fixture.backend.holds = true;
   const auto waits = create();

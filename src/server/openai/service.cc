@@ -17,7 +17,7 @@ std::string HashText(std::string_view text) {
   return hash.Hex();
 }
 
-// Takes the same time wherever two texts of one length differ.
+// For texts of equal length, takes the same time wherever they differ.
 bool EqualInConstantTime(std::string_view a, std::string_view b) {
   unsigned different = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
@@ -26,7 +26,7 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
-// Adds what browsers need to give an answer to a page of another origin.
+// Adds the headers that let pages of another origin read the response.
 class CorsExchange final : public Exchange {
  public:
   CorsExchange(ExchangePtr inner, std::string origin)
@@ -39,7 +39,7 @@ class CorsExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
   void Post(std::function<void()> work) override { inner_->Post(std::move(work)); }
   void PostWork(std::function<void()> work) override { inner_->PostWork(std::move(work)); }
-  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override {
+  void AcquireMemorySlot(std::function<void(MemorySlot slot)> work) override {
     inner_->AcquireMemorySlot(std::move(work));
   }
   bool Hold(size_t bytes) override { return inner_->Hold(bytes); }
@@ -58,7 +58,7 @@ class CorsExchange final : public Exchange {
   std::string origin_;
 };
 
-// Of "Bearer TOKEN"; empty: it is none.
+// The token of "Bearer TOKEN"; empty: another scheme.
 std::string_view BearerToken(std::string_view authorization) {
   constexpr std::string_view kBearer = "bearer ";
   if (authorization.size() <= kBearer.size()) return {};
@@ -71,8 +71,8 @@ std::string_view BearerToken(std::string_view authorization) {
 
 bool IsHealthPath(std::string_view path) { return path == "/health" || path == "/v1/health"; }
 
-// What a page of an allowed origin may send: all it asks for, as clients add names of their own
-// (x-stainless-os). Only lists of names go back.
+// The headers that pages of an allowed origin may send: all they ask for, because clients add their
+// own (x-stainless-os). Anything but a list of names is not echoed.
 std::string AllowedHeaders(const Call& call) {
   const std::string_view asked = call.Header("access-control-request-headers");
   constexpr std::string_view kLetters =
@@ -95,7 +95,7 @@ std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {
 std::string_view Call::Header(std::string_view name) const { return Lookup(headers, name); }
 std::string_view Call::Query(std::string_view name) const { return Lookup(query, name); }
 
-// A path, its methods and its handler. "{}" in a pattern is one segment, handed on as id.
+// A path, its methods and its handler. "{}" in a pattern matches one segment, passed as `id`.
 struct Service::Route {
   using Plain = void (*)(Context&, const Call&, const ExchangePtr&);
   using WithId = void (*)(Context&, const Call&, const ExchangePtr&, const std::string&);
@@ -108,9 +108,9 @@ struct Service::Route {
   OnlyId delete_id = nullptr;
   WithId post_id = nullptr;
   WithId get_call_id = nullptr;
-  const char* unsupported = nullptr;  // POST is a 501 that says this
-  bool is_private = false;            // GET tells what clients have written
-  bool has_slashes = false;           // what stands for {} may have them
+  const char* unsupported = nullptr;  // POST is a 501 with this message
+  bool is_private = false;            // GET shows what clients have written
+  bool has_slashes = false;           // "{}" may match slashes
 
   bool has_get() const { return get != nullptr || get_id != nullptr || get_call_id != nullptr; }
   bool has_post() const { return post != nullptr || post_id != nullptr || unsupported != nullptr; }
@@ -185,7 +185,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
-      // A page that was not given the key has no use for a name that leads here.
+      // With API keys, a page of a rebound host name cannot do anything: it has no key.
       origins_(options_.cors_origin, options_.loopback && options_.api_keys.empty(),
                options_.words),
       ids_(options_.id_seed) {
@@ -209,14 +209,14 @@ void Service::Stop() {
 }
 
 bool Service::IsKey(std::string_view key) const {
-  // Hashes have one length, and all of them are compared.
+  // Hashes have equal length; all are compared, so the time tells nothing about the keys.
   const std::string hash = HashText(key);
   bool found = false;
   for (const std::string& known : key_hashes_) found |= EqualInConstantTime(hash, known);
   return found;
 }
 
-// Clients of other servers may send a key of those beside ours.
+// A client may send another server's key in one header and ours in the other.
 bool Service::HasKey(const Call& call) const {
   if (key_hashes_.empty()) return true;
   const bool own = IsKey(call.Header("x-api-key"));
@@ -224,7 +224,7 @@ bool Service::HasKey(const Call& call) const {
   return own || bearer;
 }
 
-// What browsers load and ask before they can send a key, and what balancers ask.
+// What browsers load and ask before they can send a key, and load balancers' health checks.
 bool Service::IsForAll(const Call& call) const {
   if (call.method == "OPTIONS") return true;
   if (call.method != "GET" && call.method != "HEAD") return false;
@@ -233,7 +233,7 @@ bool Service::IsForAll(const Call& call) const {
 
 std::optional<ApiError> Service::CheckHead(const Call& head) const {
   if (IsForAll(head)) return std::nullopt;
-  // A page can make a browser send a request whose answer it may not read.
+  // A page can make a browser send requests whose responses it may not read.
   using Access = OriginRules::Access;
   const bool reads = head.method == "GET" || head.method == "HEAD";
   std::string id;
@@ -271,7 +271,7 @@ void Service::Health(Exchange& exchange) {
 
 void Service::SendPage(const Call& call, Exchange& exchange) {
   const page::File* file = page::Find(call.path);
-  // Asked for anew each time, sent anew only by a binary with another page.
+  // Revalidated on each load; sent again only after the binary's page has changed.
   Reply reply = {.content_type = std::string(file->content_type),
                  .headers = {{"cache-control", "no-cache"},
                              {"etag", std::string(file->etag)},
@@ -325,7 +325,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
     }
     Dispatch(*route, call, exchange, id);
   } catch (const std::exception& problem) {
-    // Memory, mostly: the request ends, the server goes on.
+    // Mostly out of memory: this request ends, the server goes on.
     SendError(metrics_, *exchange,
               {.status = 500,
                .message = std::string("cannot go on: ") + problem.what(),

@@ -13,27 +13,27 @@
 
 namespace winnow::server {
 
-// The protocol: a request comes in, exactly one answer goes out through its exchange. Thread-safe.
+// The protocol. Each request gets exactly one response through its exchange. Thread-safe.
 class Service {
  public:
   explicit Service(ServiceOptions options);
   ~Service();
 
-  // Until then all but /health, the page and OPTIONS is a 503. Backend and prompts outlive the
-  // service; `sampler` is what a request that names nothing gets. `constraints`, made of the
-  // model's vocabulary, replaces that of the options where it is there.
+  // Before this call, all but /health, the page and OPTIONS is a 503. Backend and prompts must
+  // outlive the service. `sampler`: defaults of requests. `constraints`, made from the model's
+  // vocabulary, replaces that of the options unless null.
   void SetReady(Backend& backend, const chat::PromptWriter& prompts,
                 const runtime::SamplerConfig& sampler,
                 std::shared_ptr<const ConstraintFactory> constraints = nullptr);
-  // From now on /health says 503, so that a balancer looks elsewhere.
+  // From now on /health is 503, so that load balancers choose another replica.
   void SetDraining() { draining_ = true; }
-  // Requests whose schemas are still to be compiled are refused. Before the exchanges end.
+  // Refuses the requests whose schemas wait to be compiled. Call it before the exchanges end.
   void Stop();
 
-  // Never throws; what goes wrong inside is a 500.
+  // Never throws; an internal failure is a 500.
   void Handle(const Call& call, ExchangePtr exchange);
-  // Why the page or program that sends this may not: its origin, or no key. The body is not looked
-  // at. nullopt: it may.
+  // Why the page or program that sends this is refused: its origin, or no key. The body is not
+  // needed. nullopt: allowed.
   std::optional<ApiError> CheckHead(const Call& head) const;
   // Answers a request that was not read to its end.
   void Refuse(const Call& head, ExchangePtr exchange, const ApiError& error);
@@ -60,7 +60,7 @@ class Service {
   IdSource ids_;
   std::unique_ptr<ConstraintQueue> constraints_;
   std::unique_ptr<Context> context_owner_;
-  std::atomic<Context*> context_{nullptr};  // null: the model is being loaded
+  std::atomic<Context*> context_{nullptr};  // null while the model loads
   std::atomic<bool> draining_{false};
 };
 

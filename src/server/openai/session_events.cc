@@ -11,11 +11,11 @@ using runtime::KeptTokens;
 using runtime::RequestError;
 using runtime::SessionInfo;
 
-// Three digits are more than a picture shows.
+// Three digits: more than the picture can show.
 double Rounded(float share) { return std::round(static_cast<double>(share) * 1e3) / 1e3; }
 
-// The parts of `now` that differ from `before`, as [{"at", "share"}]; gaps of a few equal values
-// are sent along rather than cut out.
+// The parts of `now` that differ from `before`, as [{"at", "share"}]. Short gaps of equal values
+// are sent too rather than split.
 report::List Changes(const std::vector<float>& before, const std::vector<float>& now) {
   constexpr size_t kMaxGap = 8;
   report::List changes;
@@ -41,8 +41,8 @@ report::List Changes(const std::vector<float>& before, const std::vector<float>&
   return changes;
 }
 
-// The texts of tokens[from..]. A character that is several tokens belongs to the last of them, the
-// others are empty; `decoder` has seen the tokens before.
+// The texts of tokens[from..]. If several tokens form a character, its text is at the last of them
+// and the others are empty. `decoder` has seen the earlier tokens.
 report::List Texts(const std::vector<runtime::TokenId>& tokens, size_t from,
                    tokenizer::StreamDecoder& decoder) {
   report::List texts;
@@ -61,7 +61,7 @@ void AppendList(std::string& out, const Items& items, const Write& write) {
   out += ']';
 }
 
-// Written at once: as values, the positions of all heads would take twenty times as much.
+// Written as text: as values, the positions of all heads would take twenty times the memory.
 std::string KeptJson(const KeptTokens& kept, bool by_head, const tokenizer::Tokenizer& tokenizer) {
   std::string out = R"({"n_layers":)" + std::to_string(kept.n_layers) + R"(,"n_kv_heads":)" +
                     std::to_string(kept.n_kv_heads) + R"(,"tokens":)";
@@ -81,7 +81,7 @@ std::string KeptJson(const KeptTokens& kept, bool by_head, const tokenizer::Toke
   return out + "}";
 }
 
-// Watches one session for one client: looks at it every tenth of a second, and sends what changed.
+// Watches a session for a client: polls it every 100 ms and sends the changes.
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
   Watch(Context& context, ExchangePtr exchange, std::string id)
@@ -113,19 +113,19 @@ class Watch : public std::enable_shared_from_this<Watch> {
       return Later();
     }
     // The texts of a long session take much memory until they are sent: few clients at a time.
-    exchange_->AcquireMemorySlot([self = shared_from_this()](const Exchange::MemorySlot& turn) {
+    exchange_->AcquireMemorySlot([self = shared_from_this()](const Exchange::MemorySlot& slot) {
       self->context_.backend.KeptPositions(
           self->id_, false,
-          [self, turn, exchange = self->exchange_](std::variant<KeptTokens, RequestError> kept) {
-            exchange->Post([self, turn, kept = std::move(kept)] { self->OnKept(kept); });
+          [self, slot, exchange = self->exchange_](std::variant<KeptTokens, RequestError> kept) {
+            exchange->Post([self, slot, kept = std::move(kept)] { self->OnKept(kept); });
           });
     });
   }
 
   void OnKept(const std::variant<KeptTokens, RequestError>& kept) {
     if (const auto* error = std::get_if<RequestError>(&kept)) {
-      // Its prompt is being read, or files are before its own: looked at again, whether it changes
-      // or not.
+      // Its prompt is being read, or other files come first. Look again even if the session does
+      // not change.
       using Kind = runtime::ErrorKind;
       if (error->kind != Kind::kBusy && error->kind != Kind::kQueueFull) return Gone();
       last_.reset();
@@ -187,13 +187,13 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
   const std::string_view wanted = call.Query("by_head");
   const bool by_head = wanted == "1" || wanted == "true";
   using Outcome = std::variant<KeptTokens, RequestError>;
-  // The positions of all heads are as many numbers as the cache has entries: few at a time.
-  exchange->AcquireMemorySlot([&context, exchange, id, by_head](const Exchange::MemorySlot& turn) {
+  // With all heads this has one number per cache entry: make few at a time.
+  exchange->AcquireMemorySlot([&context, exchange, id, by_head](const Exchange::MemorySlot& slot) {
     context.backend.KeptPositions(
-        id, by_head, [&context, exchange, by_head, turn](Outcome outcome) {
-          // Shared, as std::function copies what it holds.
+        id, by_head, [&context, exchange, by_head, slot](Outcome outcome) {
+          // Shared, because std::function copies its captures.
           const auto held = std::make_shared<const Outcome>(std::move(outcome));
-          exchange->PostWork([&context, exchange, by_head, turn, held] {
+          exchange->PostWork([&context, exchange, by_head, slot, held] {
             if (const auto* error = std::get_if<RequestError>(held.get())) {
               return SendError(context.metrics, *exchange, ErrorFrom(*error));
             }

@@ -13,14 +13,14 @@ namespace {
 using nlohmann::ordered_json;
 using tokenizer::MarkedText;
 
-// Stands where a prompt is cut; no template and no user writes it.
+// Marks where a prompt is cut. No template and no user writes it.
 constexpr const char* kMark = "\x02winnow-cut\x03";
 
 struct Halves {
   std::vector<MarkedText> before, after;
 };
 
-// A rendered prompt without the mark, before and after it. Error: the template dropped it.
+// Splits a rendered prompt at the mark. Error: the template dropped the mark.
 Result<Halves> CutAtMark(const std::vector<MarkedText>& text) {
   const std::string_view mark = kMark;
   Halves halves;
@@ -46,7 +46,7 @@ std::string Trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
-// `text` put before the content of a message, which is a text or a list of parts.
+// Inserts `text` before the content of a message, which is a text or a list of parts.
 void PutBefore(const std::string& text, ordered_json& message) {
   ordered_json& content = message["content"];
   if (content.is_array()) {
@@ -56,7 +56,7 @@ void PutBefore(const std::string& text, ordered_json& message) {
   }
 }
 
-// What follows the document where the first user's message asks about it.
+// The part of the prompt after the document, if the user's first message asks about it.
 Result<chat::Prompt> AfterDocument(const chat::PromptWriter& writer,
                                    const chat::Conversation& conversation) {
   chat::Conversation marked = conversation;
@@ -73,7 +73,7 @@ Result<chat::Prompt> AfterDocument(const chat::PromptWriter& writer,
   return prompt;
 }
 
-// What ends an answer and writes the messages after it.
+// The end of an answer and the messages after it.
 Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
                                  const chat::Conversation& conversation) {
   chat::Conversation marked = conversation;
@@ -89,7 +89,7 @@ Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
   return prompt;
 }
 
-// What follows `read` in a text that begins with it; nullopt: it does not.
+// The rest of `text` after `read`; nullopt: it does not begin with `read`.
 std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
                                                  const std::vector<MarkedText>& text) {
   std::vector<MarkedText> rest;
@@ -105,7 +105,7 @@ std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
   return read.empty() ? std::optional(std::move(rest)) : std::nullopt;
 }
 
-// What was read as text, without the token that begins every text.
+// The text of the tokens, without BOS.
 std::string DecodedText(const tokenizer::Tokenizer& tokenizer,
                         std::span<const tokenizer::TokenId> read) {
   if (!read.empty() && tokenizer.adds_bos() && tokenizer.bos() == read[0]) read = read.subspan(1);
@@ -135,11 +135,11 @@ bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer
   if (!prompt) return false;
   const auto halves = CutAtMark(prompt->text);
   if (!halves) return false;
-  std::string turn_end;  // of the user's turn, and what begins the answer
+  std::string turn_end;  // the end of the user's turn and the beginning of the answer
   for (const MarkedText& stretch : halves->after) turn_end += stretch.text;
   const std::string text = tokenizer.Decode(read, /*render_special=*/true);
-  if (text.find(turn_end) != std::string::npos) return false;  // somebody has asked
-  // A turn that has ended without an answer ends as turn_end begins.
+  if (text.find(turn_end) != std::string::npos) return false;  // a question was asked
+  // A turn that ended without an answer ends with a beginning of turn_end.
   for (size_t n = 1; n < turn_end.size(); ++n) {
     const std::string_view beginning(turn_end.data(), n);
     const bool is_blank = Trimmed(std::string(beginning)).empty();
@@ -168,7 +168,8 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
                                const tokenizer::Tokenizer& tokenizer,
                                const chat::Conversation& conversation, const SessionTurn& session,
                                Tokens& tokens) {
-  // Compared as text where tokens differ: a model writes a word in other tokens than the tokenizer.
+  // Compare texts if the tokens differ: a model may write a word with other tokens than the
+  // tokenizer.
   const std::string read = DecodedText(tokenizer, session.read);
   const auto goes_on = [&](const std::vector<MarkedText>& text) {
     if (BeginsWith(tokens, session.read)) return true;

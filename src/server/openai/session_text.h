@@ -8,22 +8,23 @@
 #include "chat/prompt_writer.h"
 #include "server/openai/prompts.h"
 
-// What follows the text of a session. A session reads its text once; requests that name it continue
-// that text, as a conversation about it where it is a document.
+// Text that continues a session. A session reads its text once; requests that name it continue it.
+// If the text is a document, they are questions about it.
 namespace winnow::server {
 
-// The beginning of a prompt that asks about a document: all up to the document's last word.
-// `system` may be empty. Errors: those of the template, an empty document.
+// The beginning of a prompt that asks about a document, up to the document's last word. `system`
+// may be empty. Errors: those of the template, an empty document.
 Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
                               const tokenizer::Tokenizer& tokenizer, const std::string& system,
                               const std::string& document);
 
-// The whole prompt of a conversation in a session whose text is `read`, and then `unread`: the last
-// token of an answer that was cut short.
-//   - The conversation begins with what was read: as it is.
-//   - It is about `document`, the beginning of `read` (empty: none is known): the document's turn
-//     goes on with the first message of the user.
-//   - Otherwise its messages are new turns after what was read.
+// Sets `tokens` to the whole prompt of a conversation in a session that has read `read`. `unread`
+// is the last token of an answer that was cut short, which follows it.
+//   - If the conversation begins with the text of `read`, it is the prompt.
+//   - If the session has a `document`, the beginning of `read` (empty: none is known), the user's
+//   first
+//     message continues the document's turn.
+//   - Otherwise the messages are new turns after `read` and `unread`.
 // Errors: those of the template.
 struct SessionTurn {
   std::span<const tokenizer::TokenId> read;
@@ -35,8 +36,8 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
                                const chat::Conversation& conversation, const SessionTurn& session,
                                Tokens& tokens);
 
-// Whether what a session has read, of which nothing else is known (it was saved by another
-// process), is a document that nobody has asked about yet: a turn of the user that has not ended.
+// Whether `read` is a document without a question yet: a user turn that has not ended. For sessions
+// saved by another process, of which only the tokens are known.
 bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
                     std::span<const tokenizer::TokenId> read);
 

@@ -15,7 +15,7 @@ namespace {
 using runtime::RequestError;
 using runtime::SessionInfo;
 
-// What a request about a session gets: `body`, made on the exchange's thread, or the error.
+// Makes a callback that sends the error, or `body` made from the session, on the exchange's thread.
 Backend::SessionDone Answering(Context& context, const ExchangePtr& exchange,
                                std::function<report::Record(const SessionInfo& info)> body,
                                const char* prompt_field = "prompt") {
@@ -30,8 +30,8 @@ Backend::SessionDone Answering(Context& context, const ExchangePtr& exchange,
   };
 }
 
-// How far a text is read, as events. A request that is refused before it waits for its turn gets
-// the error's own status. On the exchange's thread.
+// Sends the progress of reading a text as events. If the request is refused before it has to wait,
+// it gets the error's own status. Used on the exchange's thread.
 class ReadingStream {
  public:
   ReadingStream(Context& context, ExchangePtr exchange, const char* prompt_field)
@@ -62,15 +62,15 @@ class ReadingStream {
   Context& context_;
   ExchangePtr exchange_;
   const char* prompt_field_;
-  bool begun_ = false;  // or answered otherwise
+  bool begun_ = false;  // or an error was sent
 };
 
-// A body may be left out where all its fields may.
+// An absent body is an empty object.
 std::optional<report::Record> ReadOptionalBody(const Call& call, ApiError& error) {
   return call.body.empty() ? std::optional(report::Record()) : ReadBody(call, error);
 }
 
-// The text of a new session: of document, messages or prompt, of which there is one.
+// The text of a new session: exactly one of document, messages and prompt.
 struct SessionText {
   Tokens tokens;
   const char* field = "document";
@@ -118,15 +118,15 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   return out;
 }
 
-// What a client calls a session or its file.
+// Checks the client's name for a session or its file.
 void CheckName(Fields& fields, std::string_view field, const std::string& name) {
   if (runtime::IsSessionName(name)) return;
   fields.Fail(field, "found " + std::to_string(name.size()) +
                          " characters, expected 1 to 128 of A-Z a-z 0-9 . _ -, the first no dot");
 }
 
-// Of a session that is made. One that is drawn is unlike those of other replicas, which share the
-// folder.
+// The name of a new session. Names are drawn at random, so that replicas that share the folder do
+// not choose the same one.
 std::string NewName(Context& context, Fields& fields) {
   std::string id = fields.Text("id").value_or("");
   if (id.empty()) return "s-" + context.ids.Draw();
@@ -172,7 +172,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   request.prompt = text.tokens;
   if (text.is_document()) request.n_document = std::ssize(text.tokens);
   request.max_tokens = 0;
-  // Who goes away while the text is read wants no session.
+  // If the client disconnects while the text is read, it does not want the session.
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   request.cancelled = [gone] { return gone->load(std::memory_order_relaxed); };
   exchange->OnClosed([gone] { gone->store(true, std::memory_order_relaxed); });
@@ -191,7 +191,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
       id, std::move(request), [stream, exchange](std::variant<SessionInfo, RequestError> outcome) {
         exchange->Post([stream, outcome = std::move(outcome)] { stream->End(outcome); });
       });
-  // Behind the answer, where the request was refused at once.
+  // Posted, so that an immediate refusal is sent first, with its own status.
   exchange->Post([stream] { stream->Begin(); });
 }
 
@@ -259,7 +259,7 @@ void DeleteSession(Context& context, const ExchangePtr& exchange, const std::str
 // llama-server's slots are the sessions slot-0, slot-1, ...
 void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                 const std::string& slot) {
-  // Written in one way only: a proxy chooses a replica by it.
+  // No leading zeros: a proxy chooses a replica by the slot's spelling.
   const bool has_zeros = slot.size() > 1 && slot.starts_with('0');
   const bool is_number = !slot.empty() && slot.size() < 10 && !has_zeros &&
                          slot.find_first_not_of("0123456789") == std::string::npos;

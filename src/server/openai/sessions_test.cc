@@ -26,7 +26,7 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
   EXPECT_EQ(Prompt(fixture, 0),
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.");
 
-  // A question goes on in the document's turn.
+  // A question continues the document's turn.
   const auto ask = [&](const char* messages) {
     return fixture.Post("/v1/chat/completions",
                         std::string(R"({"session": "doc", "messages": )") + messages + "}");
@@ -38,7 +38,7 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.\n\nWho?"
             "<|im_end|>\n<|im_start|>assistant\n");
 
-  // The session has read question and answer: the whole conversation goes on from them.
+  // The session has read the question and the answer: the whole conversation continues it.
   fixture.backend.sessions["doc"] = fixture.backend.requests[1].prompt;
   for (const auto token : fixture.tokenizer->Encode("He.", {.add_special = false})) {
     fixture.backend.sessions["doc"].push_back(token);
@@ -81,7 +81,7 @@ TEST(SessionsTest, AnswersInOtherTokensAreTheSameText) {
             "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// Writing and tokenizing a long question is work like parsing it.
+// Writing and tokenizing a long question takes as long as parsing it.
 TEST(SessionsTest, QuestionsAreLongWork) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
@@ -103,7 +103,7 @@ TEST(SessionsTest, ForksKnowTheirDocument) {
   EXPECT_EQ(Prompt(fixture, 1), "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// A session may say more of its document than it has read.
+// n_document may be larger than what the session has read.
 TEST(SessionsTest, ADocumentIsNoLongerThanItsSession) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
@@ -149,7 +149,8 @@ TEST(SessionsTest, TextsFollowWhatWasRead) {
   EXPECT_EQ(Prompt(fixture, 2), "hello you") << "it begins with what was read";
 }
 
-// The last token of an answer that max_tokens cut short was shown, and is in no cache yet.
+// The last token of an answer that max_tokens cut short was sent to the client but is not in the
+// cache.
 TEST(SessionsTest, TextsFollowWhatWasShown) {
   Fixture fixture;
   const auto tokens = [&](const char* text) {
@@ -255,7 +256,7 @@ TEST(SessionsTest, KeptTokens) {
   EXPECT_EQ(IntAt(kept, "by_head.0.1"), 1);
   EXPECT_FALSE(Has(fixture.Get("/v1/sessions/a/kept")->json(), "by_head"));
   EXPECT_EQ(fixture.Get("/v1/sessions/b/kept")->status(), 404);
-  // Few at a time, from before the engine makes it until it is sent.
+  // Few at a time: the turn lasts from before the engine makes it until it is sent.
   const auto exchange = std::make_shared<FakeExchange>();
   fixture.service.Handle({.method = "GET", .path = "/v1/sessions/a/kept"}, exchange);
   EXPECT_TRUE(exchange->has_memory_slot());
@@ -266,7 +267,7 @@ TEST(SessionsTest, KeptTokens) {
   EXPECT_EQ(exchange->n_posted_work(), 1);
 }
 
-// What is shown is text: a character that is several tokens is the last one's.
+// Texts have whole characters: one of several tokens belongs to the last of them.
 TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x\u00e9y"})");
@@ -281,7 +282,7 @@ TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
     EXPECT_EQ(TextAt(body, "texts.2"), "\xc3\xa9");
     EXPECT_EQ(TextAt(body, "texts.3"), "y");
   }
-  events->Disconnect();  // or it would watch, and live, for ever
+  events->Disconnect();  // otherwise it would watch forever
 }
 
 TEST(SessionsTest, WhoGoesAwayEndsTheReading) {

@@ -4,7 +4,7 @@
 
 #include "server/page/page.h"
 
-// The files beside this header that browsers get, which CMakeLists.txt puts into the library.
+// The files beside this header that browsers load. CMakeLists.txt embeds them in the library.
 namespace winnow::server::page {
 
 std::span<const File> Files();

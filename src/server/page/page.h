@@ -2,17 +2,17 @@
 
 #include <string_view>
 
-// The files of the page, which are part of the binary.
+// The files of the page, embedded in the binary.
 namespace winnow::server::page {
 
 struct File {
   std::string_view path;  // "/", "/page/app.js"
   std::string_view content_type;
   std::string_view bytes;
-  std::string_view etag;  // quoted, of the bytes
+  std::string_view etag;  // quoted; depends on the bytes
 };
 
-// Null: there is no such file.
+// Null: no such file.
 const File* Find(std::string_view path);
 
 }  // namespace winnow::server::page

@@ -32,7 +32,7 @@ TEST(PageTest, FilesAreWholeAndTold) {
   }
 }
 
-// Every file that another one names is there: a forgotten line in CMakeLists.txt is an empty page.
+// Every referenced file exists: a line missing in CMakeLists.txt would leave the page blank.
 TEST(PageTest, ReferencesLeadSomewhere) {
   const std::regex in_html(R"re((?:src|href)="(page/[^"]+)")re");
   const std::regex in_js(R"re(from '\./([^']+)')re");
@@ -50,15 +50,15 @@ TEST(PageTest, ReferencesLeadSomewhere) {
   EXPECT_GT(n_references, 5);
 }
 
-// The page has no inline script or style, which the Content-Security-Policy forbids, and asks no
-// other host.
+// The page has no inline script or style, which its Content-Security-Policy forbids, and loads
+// nothing from other hosts.
 TEST(PageTest, NothingInlineAndNoOtherHost) {
   const std::string_view html = Find("/")->bytes;
   for (const char* wrong : {"<style", "style=", "onclick", "onload", "javascript:", "<script>"}) {
     EXPECT_EQ(html.find(wrong), std::string_view::npos) << wrong;
   }
   for (const File& file : Files()) {
-    if (file.content_type == "image/svg+xml") continue;  // names its namespace
+    if (file.content_type == "image/svg+xml") continue;  // its namespace is a URL
     EXPECT_EQ(file.bytes.find("https://"), std::string_view::npos) << file.path;
     EXPECT_EQ(file.bytes.find("innerHTML"), std::string_view::npos) << file.path;
   }

@@ -243,11 +243,11 @@ void FakeExchange::PostWork(std::function<void()> work) {
   ++n_posted_long_;
   Post(std::move(work));
 }
-void FakeExchange::AcquireMemorySlot(std::function<void(MemorySlot turn)> work) {
+void FakeExchange::AcquireMemorySlot(std::function<void(MemorySlot slot)> work) {
   ++n_turns_;
-  const MemorySlot turn = std::make_shared<int>();
-  turn_ = turn;
-  Post([work = std::move(work), turn] { work(turn); });
+  const MemorySlot slot = std::make_shared<int>();
+  turn_ = slot;
+  Post([work = std::move(work), slot] { work(slot); });
 }
 bool FakeExchange::Hold(size_t bytes) {
   if (bytes > max_held) return false;
@@ -259,7 +259,7 @@ void FakeExchange::Wait() {
   const bool posted =
       has_posted_.wait_for(lock, std::chrono::seconds(60), [this] { return !posted_.empty(); });
   lock.unlock();
-  WINNOW_CHECK(posted);  // no other thread has: better than to wait for ever
+  WINNOW_CHECK(posted);  // no other thread has: fail instead of waiting forever
   Run();
 }
 void FakeExchange::Disconnect() {
@@ -282,7 +282,7 @@ std::vector<std::string> FakeExchange::events() const {
   std::string_view rest = bytes_;
   while (!rest.empty()) {
     const size_t end = rest.find("\n\n");
-    WINNOW_CHECK(end != std::string_view::npos);  // an event without its end
+    WINNOW_CHECK(end != std::string_view::npos);  // an event is incomplete
     std::string_view event = rest.substr(0, end);
     WINNOW_CHECK(event.starts_with("data: "));
     events.emplace_back(event.substr(6));

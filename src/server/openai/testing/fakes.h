@@ -33,7 +33,7 @@ class FreeConstraint final : public runtime::TokenConstraint {
   }
 };
 
-// An engine that answers what a test says.
+// An engine that answers as a test says.
 class FakeBackend final : public Backend {
  public:
   explicit FakeBackend(const tokenizer::Tokenizer& tokenizer);
@@ -56,22 +56,22 @@ class FakeBackend final : public Backend {
   void ReadTokens(const std::string& id, const TokensDone& done) override;
   void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) override;
 
-  // Each word of the answer is a token of its text; every choice gets the same.
+  // Each word of the answer is one token; every choice gets the same words.
   std::vector<std::string> words = {"he", "ll", "o"};
   runtime::Finish finish = runtime::Finish::kStop;
   std::string stopping_word;
   std::optional<runtime::RequestError> refusal;          // of Submit and CreateSession
-  std::optional<runtime::RequestError> session_failure;  // of CreateSession, while it reads
+  std::optional<runtime::RequestError> session_failure;  // of CreateSession, while reading
   std::optional<runtime::RequestError> failure;          // after the first token
-  bool holds = false;  // answers stop after their first token, sessions are not made
+  bool holds = false;  // answers stop after their first token; sessions are never made
   runtime::SchedulerState state_now;
 
-  // What came.
+  // Received calls.
   std::vector<runtime::Request> requests;
   int n_cancelled = 0;
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
   std::map<std::string, std::vector<tokenizer::TokenId>> unread;
-  bool reads_sessions = false;               // they are busy: nobody can look at them
+  bool reads_sessions = false;               // sessions are busy: their tokens cannot be read
   std::map<std::string, int64_t> files;      // bytes, of the sessions that are on disk
   std::map<std::string, int64_t> documents;  // tokens, of the sessions that begin with one
 
@@ -83,8 +83,8 @@ class FakeBackend final : public Backend {
   ModelInfo model_;
 };
 
-// What a client would see. Posted work runs when the handler has returned (Run), delayed work when
-// Tick is called.
+// Collects what a client would see. Posted work runs in Run, after the handler has returned;
+// delayed work runs in Tick.
 class FakeExchange final : public Exchange {
  public:
   void Send(Reply reply) override;
@@ -94,19 +94,19 @@ class FakeExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
   void Post(std::function<void()> work) override;
   void PostWork(std::function<void()> work) override;
-  void AcquireMemorySlot(std::function<void(MemorySlot turn)> work) override;
+  void AcquireMemorySlot(std::function<void(MemorySlot slot)> work) override;
   bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
-  void Run();   // what was posted, and what that posts
-  void Wait();  // until another thread has posted, then Run; aborts after a minute
+  void Run();   // posted work, and work posted by it
+  void Wait();  // for another thread to post, then Run; aborts after a minute
   void Disconnect();
-  void Tick();  // runs what was put off
+  void Tick();  // runs delayed work
 
   int status() const { return reply_.status; }
   int n_posted_work() const { return n_posted_long_; }
-  int n_memory_slots() const { return n_turns_; }  // taken
-  // Of the turn that was taken, until it ends.
+  int n_memory_slots() const { return n_turns_; }  // taken so far
+  // Whether the slot that was taken is still held.
   bool has_memory_slot() const { return !turn_.expired(); }
   size_t held() const { return held_; }
   size_t max_held = std::numeric_limits<size_t>::max();
@@ -128,12 +128,12 @@ class FakeExchange final : public Exchange {
   bool streamed_ = false;
   bool ended_ = false;
   std::function<void()> closed_;
-  std::mutex mutex_;  // of posted_
+  std::mutex mutex_;  // guards posted_
   std::condition_variable has_posted_;
   std::deque<std::function<void()>> posted_, later_;
 };
 
-// A service on a fake engine, with the small byte-pair vocabulary and ChatML, or a Jinja template.
+// A service on a fake engine, with the small byte-pair vocabulary and ChatML or a Jinja template.
 class Fixture {
  public:
   explicit Fixture(ServiceOptions options = {}, const std::string& chat_template = "chatml");

@@ -7,7 +7,7 @@
 namespace winnow::server::testing {
 namespace {
 
-// Null: it is not there.
+// nullopt: absent.
 std::optional<report::Value> Find(const report::Record& record, const std::string& path) {
   std::istringstream parts(path);
   const report::Value root = record;

@@ -8,8 +8,8 @@
 
 namespace winnow::server::testing {
 
-// A value inside nested objects and lists: "choices.0.message.content". Fails the test where it is
-// not there.
+// A value inside nested objects and lists: "choices.0.message.content". Fails the test if it is
+// absent.
 report::Value At(const report::Record& record, const std::string& path);
 std::string TextAt(const report::Record& record, const std::string& path);
 int64_t IntAt(const report::Record& record, const std::string& path);
