@@ -60,10 +60,9 @@ TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& s
   TemplateTraits traits;
   traits.takes_tools = source.Reads("tools");
   const bool text = Has(Written(source, special, Json::array({Message("user", kUser)})), kUser);
-  traits.takes_parts =
-      Has(Written(source, special, Json::array({Message("user", Parts(kUser))})), kUser) &&
-      !Has(Written(source, special, Json::array({Message("user", Parts(kUser))})), "'text'");
-  traits.wants_parts = !text && traits.takes_parts;
+  const std::string with_parts =
+      Written(source, special, Json::array({Message("user", Parts(kUser))}));
+  traits.wants_parts = !text && Has(with_parts, kUser) && !Has(with_parts, "'text'");
   const auto content = [&](const char* words) {
     return traits.wants_parts ? Parts(words) : Json(words);
   };

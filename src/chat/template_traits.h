@@ -12,7 +12,6 @@ struct TemplateTraits {
   bool takes_system = true;  // false: it rejects or drops a system message
   bool takes_tools = false;  // it reads `tools`
   bool wants_parts = false;  // content must be a list of parts; a plain text is not rendered
-  bool takes_parts = false;  // content may be a list of parts
   bool wants_argument_text = false;  // arguments of a call must be JSON text, not an object
 
   bool operator==(const TemplateTraits&) const = default;

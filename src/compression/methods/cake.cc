@@ -6,6 +6,7 @@
 // authors' code.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "compression/budget/budget.h"
@@ -64,18 +65,20 @@ class CakeMethod final : public Method {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       ScoreHead(call, head, window, entropy, variance);
     }
-    // Rounding may leave an entropy below 0. NaN counts as 0.
-    call.layer_number(kPreference) = std::pow(std::max(0.0, entropy), 1 / c_.tau1) *
-                                     std::pow(std::max(0.0, variance), 1 / c_.tau2);
+    // Rounding may leave an entropy below 0. NaN counts as 0. A stored 0 means that the layer was
+    // not seen yet.
+    const double preference = std::pow(std::max(0.0, entropy), 1 / c_.tau1) *
+                              std::pow(std::max(0.0, variance), 1 / c_.tau2);
+    call.layer_number(kPreference) = std::max(preference, std::numeric_limits<double>::min());
     if (call.n_seen <= call.budget) return;
 
     // Layers seen so far. In a later chunk that is all of them: layers after this one count with
     // their preferences from the chunk before.
     std::vector<double> preferences;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      const double preference = call.layer_number(layer, kPreference);
-      if (layer > call.layer && preference == 0) break;
-      preferences.push_back(preference);
+      const double other = call.layer_number(layer, kPreference);
+      if (layer > call.layer && other == 0) break;
+      preferences.push_back(other);
     }
     std::vector<int64_t> sizes(preferences.size());
     budget::Share(preferences, (call.budget - window) * call.n_layers, call.n_seen - window, sizes);

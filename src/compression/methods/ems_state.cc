@@ -137,9 +137,9 @@ std::vector<double> PromptLocal(const LayerCall& call, int window, int head) {
 
 Factors FactorsFrom(Attention attention, const kernels::AttentionTotals& totals) {
   switch (attention) {
-    case Attention::kGlobal:
+    case Attention::kFromAll:
       return {.global = 1, .local = 0};
-    case Attention::kLocal:
+    case Attention::kFromLatest:
       return {.global = 0, .local = 1};
     case Attention::kBoth:
       break;

@@ -78,7 +78,7 @@ class PyramidInferMethod final : public Method {
   }
 
   void Prefill(const LayerCall& call, PlanList& plans) const {
-    const int64_t n_slots = call.n_slots(0);
+    const int64_t n_slots = Shortest(call);
     const int64_t n_recent = 1 + CountFrom(c_.recent * static_cast<double>(call.n_seen));
     call.layer_number(kRecent) = static_cast<double>(n_recent);
     call.layer_number(kPending) = 0;
@@ -161,9 +161,10 @@ class PyramidInferMethod final : public Method {
               std::vector<double>& scores) const {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       const std::span<const float> weights = call.last_row(head, row);
-      const std::span<const Slot> order = call.order(head);
+      const std::span<const Slot> order =
+          call.order(head).subspan(static_cast<size_t>(Offset(call, head) + region.begin));
       for (size_t i = 0; i < scores.size(); ++i) {
-        const Slot slot = order[static_cast<size_t>(region.begin) + i];
+        const Slot slot = order[i];
         scores[i] += weight * weights[static_cast<size_t>(slot)];
       }
     }
@@ -190,9 +191,10 @@ class PyramidInferMethod final : public Method {
     }
     if (call.phase == Phase::kDecode) return;
     // The call's tokens are the newest ranks.
-    const int64_t first_new = call.n_slots(0) - call.n_new;
+    const int64_t n_ranks = Shortest(call);
+    const int64_t first_new = n_ranks - call.n_new;
     size_t next = 0;
-    for (int64_t rank = 0; rank < call.n_slots(0); ++rank) {
+    for (int64_t rank = 0; rank < n_ranks; ++rank) {
       if (next < evicted.size() && evicted[next] == rank) {
         ++next;
       } else if (rank >= first_new) {

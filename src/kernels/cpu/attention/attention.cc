@@ -48,7 +48,9 @@ void Attend(const HostAttention& a, const Processor& processor, AttentionScratch
                      .scratch = scratch,
                      .pool = pool};
   ClearTaps(call);
-  if (!a.taps.column_sums || a.n_queries == 1) std::vector<float>().swap(scratch.kept);
+  // Of a block with column taps only (many_queries.cc); other calls need not hold it.
+  const bool keeps_weights = (a.taps.column_sums || a.taps.column_max) && a.n_queries > 1;
+  if (!keeps_weights) std::vector<float>().swap(scratch.kept);
   // With up to a dozen rows, a block of AttendManyQueries would be mostly empty.
   constexpr int64_t kFewRows = 12;
   const bool few = a.n_queries == 1 || a.n_queries * call.shape.group <= kFewRows;
