@@ -55,7 +55,7 @@ class Lines {
   bool at_end() const { return text_.empty(); }
   Error Expected(const std::string& what) const {
     return Error{"error profile: line " + std::to_string(n_) + ": expected " + what +
-                 "; 'winnow calibrate' makes a new one"};
+                 "; create a new one with 'winnow calibrate'"};
   }
 
  private:
@@ -155,8 +155,8 @@ Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view 
   if (!(of_model >> word >> hash) || word != "model" || !AtEnd(of_model))
     return lines.Expected("'model' and its hash");
   if (hash != model_hash) {
-    return Error{"error profile: made of another model (its hash is " + hash + ", this one's is " +
-                 std::string(model_hash) + "); 'winnow calibrate' makes one of this"};
+    return Error{"error profile: belongs to another model (hash " + hash + ", this model: " +
+                 std::string(model_hash) + "); create one with 'winnow calibrate'"};
   }
   std::istringstream shape = lines.Next();
   int layers = 0, heads = 0;
@@ -171,7 +171,7 @@ Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view 
   // A number that was cut off would read as another number: require the final newline.
   if (!text.ends_with('\n') || !lines.at_end()) {
     lines.Next();
-    return lines.Expected("the end of the file behind a whole line");
+    return lines.Expected("the end of the file after a complete line");
   }
   return profiles;
 }

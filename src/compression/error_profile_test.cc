@@ -69,12 +69,12 @@ std::string Refusal(std::string text, const std::string& from, const std::string
 
 TEST(ErrorProfiles, SaysWhatIsWrong) {
   const std::string text = ToText(TwoPrompts(), "abc");
-  const std::string again = "; 'winnow calibrate' makes a new one";
+  const std::string again = "; create a new one with 'winnow calibrate'";
   EXPECT_EQ(Refusal(text, "winnow", "winner"),
             "error profile: line 1: expected 'winnow error profile 1'" + again);
   EXPECT_EQ(Refusal(text, "abc", "abd"),
-            "error profile: made of another model (its hash is abd, this one's is abc); 'winnow "
-            "calibrate' makes one of this");
+            "error profile: belongs to another model (hash abd, this model: abc); create one with "
+            "'winnow calibrate'");
   EXPECT_EQ(
       Refusal(text, "abc", "abc", 2),
       "error profile: line 3: expected 'shape 2 1', layers and KV heads of the model" + again);

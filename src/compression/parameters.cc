@@ -251,7 +251,7 @@ Result<void> ParameterReader::Finish() {
     for (const std::string& name : names_) known += (known.empty() ? "" : ", ") + name;
     const std::string found = key.empty() ? Quoted(spec_.values[i].second) : Quoted(key);
     return Error{context_ + ": no parameter " + found + "; " +
-                 (known.empty() ? "it has none" : "there are " + known)};
+                 (known.empty() ? "it has no parameters" : "its parameters: " + known)};
   }
   return {};
 }

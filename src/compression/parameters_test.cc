@@ -150,8 +150,9 @@ TEST(ParametersTest, ErrorsSayWhatWasFoundAndExpected) {
             "x: rounds: found '', expected an integer from 1 to 64");
   EXPECT_EQ(ErrorText(Read("x:colour=blue")),
             "x: colour: found 'blue', expected one of red, green");
-  EXPECT_EQ(ErrorText(Read("x:widow=1")),
-            "x: no parameter 'widow'; there are window, tokens, share, decode, rounds, colour");
+  EXPECT_EQ(
+      ErrorText(Read("x:widow=1")),
+      "x: no parameter 'widow'; its parameters: window, tokens, share, decode, rounds, colour");
 }
 
 TEST(ParametersTest, AValueWithoutAKeyIsTheFirstParameter) {

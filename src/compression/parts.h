@@ -130,14 +130,13 @@ struct Protect {
 // the authors' code of several methods does (StoragePolicy::per_query_head).
 enum class Heads { kKv, kQuery };
 inline constexpr std::string_view kHeadsHelp =
-    "what keeps its own entries: a KV head, or every query head, whose cache is then as many times "
-    "as large as a KV head has query heads";
+    "select entries per KV head, or per query head (the cache then grows by the group size)";
 
 // The position mode of the keys, as a parameter of methods that support both.
 template <class Visitor>
 void VisitPositions(
     PositionMode& positions, Visitor& v,
-    std::string_view help = "of the keys: their place in the text, or in the cache") {
+    std::string_view help = "positions of the keys: place in the text, or rank in the cache") {
   static_assert(static_cast<int>(PositionMode::kOriginal) == 0 &&
                 static_cast<int>(PositionMode::kReassigned) == 1);
   v("positions", positions, help, Choices{"original", "reassigned"});
@@ -145,7 +144,8 @@ void VisitPositions(
 
 // Sinks and recent entries as parameters of methods.
 inline constexpr std::string_view kRecentHelp =
-    "newest tokens that always stay: a count, or a share of the budget, that of the sinks included";
+    "newest tokens that are never evicted: a count, or a share of the budget that includes the "
+    "sinks";
 struct Regions {
   int64_t sinks = 0;
   CountOrShare recent = 0;  // a share includes the sinks

@@ -31,7 +31,7 @@ Result<const MethodEntry*> FindEntry(const std::string& name) {
   }
   return Error{"no method '" + name + "'" +
                (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
-               "; there are " + known};
+               "; known methods: " + known};
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ TEST(RegistryTest, EveryMethodIsMadeFromItsDefaultsWrittenOut) {
 TEST(RegistryTest, UnknownNamesGetTheNearest) {
   const auto method = MakeMethod("snapvk:window=3");
   ASSERT_FALSE(method);
-  EXPECT_TRUE(
-      method.error().message.starts_with("no method 'snapvk'; did you mean snapkv?; there are "))
+  EXPECT_TRUE(method.error().message.starts_with(
+      "no method 'snapvk'; did you mean snapkv?; known methods: "))
       << method.error().message;
   EXPECT_NE(method.error().message.find("streaming"), std::string::npos);
   const auto other = MakeMethod("zzzzzzzz");

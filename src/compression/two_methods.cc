@@ -175,17 +175,17 @@ Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second)
                  std::to_string(second.distance_cap) + "; they must agree"};
   }
   if (first.shared_rows != second.shared_rows) {
-    return Error{"one of them stores several entries in a row, the other does not"};
+    return Error{"one of them shares rows between entries, the other does not"};
   }
   if (second.bias_column >= 0) {
     return Error{
-        "the second gives entries biases, which only the method of the prompt can; its parameters "
-        "may leave them out (winnow methods NAME)"};
+        "the second sets biases, which only the prefill method may; disable them with its "
+        "parameters (winnow methods NAME)"};
   }
   if (first.per_query_head != second.per_query_head) {
     return Error{
-        "one of them keeps entries for every query head, the other for every KV head; give both "
-        "the same parameter 'heads'"};
+        "one of them selects entries per query head, the other per KV head; set the same parameter "
+        "'heads' for both"};
   }
   return {};
 }
@@ -201,8 +201,8 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   }
   if (!second.budget.HasEffect()) {
     return Error{both + second.spec +
-                 " finds its own size and holds no budget while generating; expected a method that "
-                 "does (winnow methods)"};
+                 " finds its own size and ignores the budget in decode; expected a method with a "
+                 "budget (winnow methods)"};
   }
   if (const auto agree = CheckAgree(first.storage, second.storage); !agree) {
     return Error{both + agree.error().message};
@@ -210,11 +210,12 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   const Needs more = decode->needs();
   if (!CanServe(prefill->needs().prefill, more.prefill)) {
     return Error{both +
-                 "they look at the query heads of a group in ways that one pass of attention "
-                 "cannot serve; give both the same parameter 'reduce'"};
+                 "they need different reductions over the query heads, which one pass of attention "
+                 "cannot give; set the same parameter 'reduce' for both"};
   }
   if ((first.attention.Selects() || second.attention.Selects()) && more.decode.any()) {
-    return Error{both + "selecting inside attention leaves no attention weights to evict by"};
+    return Error{both +
+                 "a method that selects inside attention leaves no attention weights to evict by"};
   }
   return MethodPtr(std::make_shared<TwoMethods>(std::move(prefill), std::move(decode)));
 }

@@ -207,8 +207,8 @@ TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
   EXPECT_EQ(ErrorText(Both("snapkv", "full")),
             "snapkv, then full: full does not evict while generating");
   EXPECT_EQ(ErrorText(Both("snapkv", "pyramidinfer")),
-            "snapkv, then pyramidinfer: pyramidinfer finds its own size and holds no budget while "
-            "generating; expected a method that does (winnow methods)");
+            "snapkv, then pyramidinfer: pyramidinfer finds its own size and ignores the budget in "
+            "decode; expected a method with a budget (winnow methods)");
   EXPECT_EQ(ErrorText(Both("snapkv", "streaming")),
             "snapkv, then streaming: the first keeps positions original, the second reassigned; "
             "they must agree (some methods have a parameter 'positions')");
@@ -256,8 +256,8 @@ TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
   const auto refused = Both("snapkv", "winnow:generated=leave");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "snapkv, then winnow:generated=leave: the second gives entries biases, which only the "
-            "method of the prompt can; its parameters may leave them out (winnow methods NAME)");
+            "snapkv, then winnow:generated=leave: the second sets biases, which only the prefill "
+            "method may; disable them with its parameters (winnow methods NAME)");
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ template <class Visitor>
 void Visit(CompetingConfig& c, Visitor& v) {
   v("alpha", c.alpha, "share of the budget every head keeps for itself", Range{0, 1});
   v("form", c.form,
-    "reserve that share and compete for the rest, or blend it with what competing gives",
+    "reserve that share and compete for the rest, or blend it with the result of competing",
     Choices{"reserve", "blend"});
   v("by_mass", c.by_mass, "heads whose attention is concentrated compete with larger scores");
 }
@@ -88,7 +88,7 @@ template <class Visitor>
 void Visit(NormConfig& c, Visitor& v) {
   v("threshold", c.threshold, "share of the norm that may be lost", Range{0, 1});
   v("queries", c.queries, "last prompt tokens whose attention counts", Range{1, 1 << 20});
-  v("queries_share", c.queries_share, "above 0: their number as a share of the prompt instead",
+  v("queries_share", c.queries_share, "above 0: number of those tokens, as a share of the prompt",
     Range{0, 1});
   v("whole_layers", c.whole_layers, "first layers that keep everything", Range{0, 1 << 20});
   v("per_head", c.per_head, "a length for every KV head, instead of one for the layer");
@@ -106,7 +106,7 @@ BudgeterPtr Burst(const BurstConfig& config);
 
 template <class Visitor>
 void Visit(BurstConfig& c, Visitor& v) {
-  v("share", c.share, "share of the budget that goes at once when it is exceeded", Range{0, 1});
+  v("share", c.share, "share of the budget evicted at once when it is exceeded", Range{0, 1});
 }
 
 }  // namespace winnow::compression::budget

@@ -33,12 +33,12 @@ MergerPtr Nearest(const NearestConfig& config);
 
 template <class Visitor>
 void Visit(NearestConfig& c, Visitor& v) {
-  v("merge", c.weighting, "weights of what flows in, by its similarity u: exp(u), u, or all equal",
+  v("merge", c.weighting, "weight of an evicted entry of similarity u: exp(u), u, or equal",
     Choices{"exp", "code", "average"});
-  v("similarity", c.similarity, "what is compared; both: keys and values merge independently",
+  v("similarity", c.similarity, "vectors compared; both: keys and values merge independently",
     Choices{"keys", "values", "both"});
   v("beta", c.beta, "share of the newest similarity in the threshold", Range{0, 1});
-  v("into_sinks", c.into_sinks, "evicted entries may flow into the first tokens too");
+  v("into_sinks", c.into_sinks, "evicted entries may merge into the first tokens too");
 }
 
 // Merges each run of evicted entries into the entry after it, unless that one is protected: keys
@@ -63,11 +63,11 @@ MergerPtr Spread(const SpreadConfig& config);
 
 template <class Visitor>
 void Visit(SpreadConfig& c, Visitor& v) {
-  v("reach", c.reach, "newer entries that take up an evicted value", Range{1, 1 << 20});
-  v("attention", c.attention, "received so far, or from the newest query",
+  v("reach", c.reach, "newer entries that receive an evicted value", Range{1, 1 << 20});
+  v("attention", c.attention, "attention received so far, or from the newest query",
     Choices{"accumulated", "last"});
   v("expected", c.expected, "multiply by the probability of a merge instead of drawing");
-  v("seed", c.seed, "of the draws", Range{0, 1e15});
+  v("seed", c.seed, "seed of the draws", Range{0, 1e15});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 

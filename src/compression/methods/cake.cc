@@ -32,10 +32,9 @@ template <class Visitor>
 void Visit(CakeConfig& c, Visitor& v) {
   v("window", c.window, "observation window: last prompt tokens that vote, and stay",
     Range{1, 1 << 20});
-  v("tau1", c.tau1, "the larger, the less the spread of attention counts for a layer",
-    Range{0.1, 100});
-  v("tau2", c.tau2, "the larger, the less its shifts count for a layer", Range{0.1, 100});
-  v("gamma", c.gamma, "weight of a token's shifts in its score", Range{0, 1e9});
+  v("tau1", c.tau1, "temperature of attention entropy in a layer's preference", Range{0.1, 100});
+  v("tau2", c.tau2, "temperature of attention variance in a layer's preference", Range{0.1, 100});
+  v("gamma", c.gamma, "weight of the variance of a token's attention in its score", Range{0, 1e9});
   v("kernel", c.kernel, "smoothing width (average), odd", Range{1, score::kMaxKernel});
 }
 
@@ -173,7 +172,7 @@ Promise Promises(const CakeConfig& c, int64_t budget) {
 
 MethodEntry Cake() {
   return Entry<CakeConfig, Make, Promises>(
-      "cake", "layers share the budget by how widely and how steadily they attend",
+      "cake", "layers share the budget by the entropy and variance of their attention",
       "CAKE, arXiv:2503.12491");
 }
 

@@ -49,9 +49,9 @@ Promise Promises(const CamConfig& c, int64_t budget) {
 }  // namespace
 
 MethodEntry Cam() {
-  return Entry<CamConfig, Make, Promises>("cam",
-                                          "streaming, with the values of what leaves spread on",
-                                          "CaM, ICML 2024", {"positions=original"});
+  return Entry<CamConfig, Make, Promises>(
+      "cam", "streaming; evicted values are spread over the tokens that follow", "CaM, ICML 2024",
+      {"positions=original"});
 }
 
 }  // namespace winnow::compression::methods

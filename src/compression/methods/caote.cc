@@ -40,15 +40,14 @@ struct CaoteConfig {
 template <class Visitor>
 void Visit(CaoteConfig& c, Visitor& v) {
   v("base", c.base,
-    "whose scores: the last prompt tokens' (snapkv), the newest token's (tova) or all tokens' "
-    "(h2o); "
-    "the last two evict while generating too",
+    "base scores: from the last prompt tokens (snapkv), the newest token (tova) or all tokens "
+    "(h2o); the last two evict while generating too",
     Choices{"window", "last", "heavy"});
   v("form", c.form,
-    "by the base's scores, or by the error of every query of the window and its heads "
+    "rank by the base scores, or by the error of each query of the window in each query head "
     "(base=window)",
     Choices{"scores", "errors"});
-  v("fast", c.fast, "the mean of the values in the place of attention's output (FastCAOTE)");
+  v("fast", c.fast, "the mean of the values instead of attention's output (FastCAOTE)");
   v("window", c.window, "base=window: last prompt tokens that vote, and stay", Range{1, 1 << 16});
   v("pool", c.pool, "base=window: smoothing of the votes over neighbours",
     Choices{"none", "average", "max"});
@@ -192,8 +191,7 @@ Result<MethodPtr> Make(const CaoteConfig& c) {
   if (!window && c.form == CaoteConfig::Form::kErrors) {
     return Error{
         "caote: form=errors: found base=last or base=heavy, expected base=window, whose queries "
-        "are "
-        "known one by one"};
+        "are available individually"};
   }
   if (window && (c.recent.is_share() || c.recent.count() > 0)) {
     return Error{
@@ -221,7 +219,8 @@ Promise Promises(const CaoteConfig& c, int64_t budget) {
 
 MethodEntry Caote() {
   return Entry<CaoteConfig, Make, Promises>(
-      "caote", "what attention's output would miss, by another method's scores and the values",
+      "caote",
+      "entries whose eviction would change attention's output most, from base scores and values",
       "CAOTE, arXiv:2504.14051", {"base=last", "form=errors"});
 }
 

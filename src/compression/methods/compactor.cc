@@ -44,7 +44,7 @@ void Visit(CompactorConfig& c, Visitor& v) {
   v("chunk", c.chunk, "entries that attend to each other", Range{1, 1 << 16});
   v("sketch", c.sketch, "dimensions of the random sketch of keys", Range{1, 4096});
   v("kernel", c.kernel, "smoothing width of attention (average), odd", Range{1, score::kMaxKernel});
-  v("blend", c.blend, "weight of leverage; below 0: the share of entries that goes",
+  v("blend", c.blend, "weight of leverage; below 0: the share of entries that is evicted",
     Range{-1, 100});
 }
 
@@ -283,7 +283,7 @@ Promise Promises(const CompactorConfig& c, int64_t) {
 
 MethodEntry Compactor() {
   return Entry<CompactorConfig, Make, Promises>(
-      "compactor", "keys that stand out, and what is attended to in its neighbourhood",
+      "compactor", "outlying keys, and entries that nearby queries attend to",
       "Compactor, arXiv:2507.08143");
 }
 

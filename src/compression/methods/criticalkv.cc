@@ -80,7 +80,7 @@ Result<MethodPtr> Make(const CriticalKvConfig& c) {
   WINNOW_ASSIGN(const budget::BudgeterPtr budget, BudgetByName("criticalkv", c.budget));
   if (!budget->needs_budget()) {
     return Error{"criticalkv: budget '" + c.budget +
-                 "' finds its own sizes; expected one that divides a budget"};
+                 "' finds its own size; expected one that divides a given budget"};
   }
   const int n_voters = score->needs().prefill.last_rows;
   const bool window = c.recent < 0 && n_voters > 1;
@@ -104,7 +104,7 @@ Promise Promises(const CriticalKvConfig& c, int64_t budget) {
 
 MethodEntry CriticalKv() {
   return Entry<CriticalKvConfig, Make, Promises>(
-      "criticalkv", "half by any score, half by score times what the value adds to the stream",
+      "criticalkv", "half by any score, half by score times the norm of the projected value",
       "CriticalKV, arXiv:2502.03805", {"score=key_difference,budget=competing(0.2)"});
 }
 

@@ -177,8 +177,8 @@ template <class Visitor>
 void Visit(CustomConfig& c, Visitor& v) {
   v("score", c.score, "how important an entry is", ListNames(Scores()));
   v("budget", c.budget, "how many entries each layer and head keeps", ListNames(Budgets()));
-  v("select", c.select, "which entries go", ListNames(Selectors()));
-  v("merge", c.merge, "what becomes of them", ListNames(Mergers()));
+  v("select", c.select, "which entries are evicted", ListNames(Selectors()));
+  v("merge", c.merge, "how evicted entries are merged", ListNames(Mergers()));
   VisitPositions(c.positions, v);
   v("when", c.when, "once after the prompt, or in every step too", Choices{"prefill", "step"});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
@@ -196,8 +196,8 @@ Result<void> CheckParts(const CustomConfig& c, const Composition& parts) {
   for (const Needs& part : needs) {
     if (!CanServe(prefill, part.prefill) || !CanServe(decode, part.decode)) {
       return Error{
-          "custom: these parts reduce over the query heads of a group in ways that one pass of "
-          "attention cannot serve; give them the same parameter 'reduce'"};
+          "custom: these parts need different reductions over the query heads, which one pass of "
+          "attention cannot give; set the same parameter 'reduce' for all"};
     }
     prefill = Join(prefill, part.prefill);
     decode = Join(decode, part.decode);
@@ -251,7 +251,7 @@ Result<budget::BudgeterPtr> BudgetByName(std::string_view method, const std::str
 
 MethodEntry Custom() {
   return Entry<CustomConfig, Make, Promises>(
-      "custom", "any parts put together by name", "ours",
+      "custom", "any parts, combined by name", "ours",
       {"score=heavy,select=topk,sinks=2,recent=8,when=step",
        "score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"});
 }

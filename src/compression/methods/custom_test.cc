@@ -89,10 +89,12 @@ TEST(CustomTest, ErrorsListTheChoices) {
             "uniform");
   EXPECT_EQ(ErrorText("score=window(0)"),
             "custom: score: window: window: found '0', expected an integer from 1 to 1048576");
-  EXPECT_EQ(ErrorText("select=topk(3)"), "custom: select: topk: no parameter '3'; it has none");
+  EXPECT_EQ(ErrorText("select=topk(3)"),
+            "custom: select: topk: no parameter '3'; it has no parameters");
   EXPECT_EQ(ErrorText("score=window(kernel=4)"),
             "custom: score: window: kernel: found '4', expected an odd integer from 1 to 1023");
-  EXPECT_NE(ErrorText("scor=window").find("there are score, budget, select"), std::string::npos);
+  EXPECT_NE(ErrorText("scor=window").find("its parameters: score, budget, select"),
+            std::string::npos);
   EXPECT_NE(ErrorText("score=window,when=step").find("last tokens of a prompt"), std::string::npos);
   EXPECT_NE(ErrorText("score=age,merge=nearest,positions=reassigned").find("single position"),
             std::string::npos);

@@ -44,27 +44,29 @@ struct D2oConfig {
 
 template <class Visitor>
 void Visit(D2oConfig& c, Visitor& v) {
-  v("layer_policy", c.layer_policy, "how layers share: alike, by a gate, by a softmax",
+  v("layer_policy", c.layer_policy,
+    "how the budget is divided over layers: equally, by a gate, by a softmax",
     Choices{"uniform", "gate", "softmax"});
   v("gate", c.gate, "variance of the column sums above which a layer's attention is sparse",
     Range{0, 1e12});
   v("gate_scale", c.gate_scale,
-    "length: the variance counts as that of a prompt of 1000 tokens, with which it grows",
+    "length: scale the variance to a prompt of 1000 tokens, because it grows with length",
     Choices{"none", "length"});
-  v("alpha", c.alpha, "room of layers with dense attention, as a multiple of the budget",
+  v("alpha", c.alpha, "entries of layers with dense attention, as a multiple of the budget",
     Range{1, 1000});
-  v("total", c.total, "dense layers take their room from the others: the budget holds in all");
+  v("total", c.total,
+    "dense layers take their extra entries from the others, so that the total budget holds");
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("important", c.important,
     "important : recent is the ratio of the two regions; 0: recent is a count", Range{0, 1 << 20});
   v("recent", c.recent,
-    "part of that ratio; or newest tokens that always stay: a count, or a share of the budget, "
-    "that of the sinks included");
+    "part of that ratio; or newest tokens that are never evicted: a count, or a share of the "
+    "budget that includes the sinks");
   Visit(c.merge, v);
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
   VisitPositions(
       c.positions, v,
-      "of the keys: their place in the text, or in the cache, and then merged before RoPE");
+      "positions of the keys: place in the text, or rank in the cache (merged before RoPE)");
   v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
@@ -357,7 +359,8 @@ Promise Promises(const D2oConfig& c, int64_t budget) {
 
 MethodEntry D2o() {
   return Entry<D2oConfig, Make, Promises>(
-      "d2o", "heavy hitters by layer; the evicted merge into the nearest", "D2O, arXiv:2406.13035",
+      "d2o", "heavy hitters; evicted entries merged into kept ones; budgets by layer",
+      "D2O, arXiv:2406.13035",
       {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
        "similarity=both", "positions=reassigned", "layer_policy=uniform,positions=reassigned",
        "layer_policy=uniform,heads=query", "layer_policy=uniform,recent=0.5"});

@@ -214,7 +214,7 @@ Promise Promises(const DefensiveKvConfig& c, int64_t budget) {
 
 MethodEntry DefensiveKv() {
   return Entry<DefensiveKvConfig, Make, Promises>(
-      "defensivekv", "the largest weight any of the last queries gave, times the value's share",
+      "defensivekv", "largest weight from any of the last queries, times the value's share",
       "DefensiveKV, arXiv:2510.13334", {"layer=true"});
 }
 

@@ -53,14 +53,17 @@ void Visit(EmsConfig& c, Visitor& v) {
   v("kernel", c.kernel, "smoothing width of the scores of a prompt, odd",
     Range{1, score::kMaxKernel});
   v("gamma", c.gamma, "entries per stored row, at most", Range{1, 1000});
-  v("tau", c.tau, "least similarity of what is merged; above 1: nothing is", Range{-1, 2});
+  v("tau", c.tau, "minimum similarity to merge; above 1: never", Range{-1, 2});
   v("n_protect", c.n_protect, "best classes that nothing is merged into", Range{0, 1 << 20});
-  v("similarity", c.similarity, "what is compared; both: the product of the two cosines",
+  v("similarity", c.similarity, "vectors compared; both: the product of the two cosines",
     Choices{"key", "value", "both"});
   v("positions", c.positions,
-    "of the keys: their place in the cache, in the text, or in the text before they are merged",
+    "positions of the keys: rank in the cache, place in the text, or place in the text with RoPE "
+    "applied "
+    "before merging",
     Choices{"reassigned", "original", "baked"});
-  v("score", c.score, "attention that counts: the more of both, all received, or the latest",
+  v("score", c.score,
+    "attention that counts: the larger of both, all received so far, or that of the latest window",
     Choices{"both", "global", "local"});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
@@ -383,7 +386,7 @@ Promise Promises(const EmsConfig& c, int64_t budget) {
 
 MethodEntry Ems() {
   return Entry<EmsConfig, Make, Promises>(
-      "ems", "the best entries found classes, the next best join them", "EMS, arXiv:2412.08521",
+      "ems", "the best entries start classes, the next best join them", "EMS, arXiv:2412.08521",
       {"positions=original", "positions=baked", "gamma=1", "sinks=4,recent=0.5"});
 }
 

@@ -39,8 +39,8 @@ void Visit(ExpectedAttentionConfig& c, Visitor& v) {
   v("future", c.future, "positions after the prompt that are averaged over", Range{1, 1 << 16});
   v("sinks", c.sinks, "first tokens that always stay, and whose queries do not count",
     Range{0, 1 << 20});
-  v("covariance", c.covariance, "the covariance of the queries, not only their mean");
-  v("value_norm", c.value_norm, "times the norm of the value");
+  v("covariance", c.covariance, "use the covariance of the queries, not only their mean");
+  v("value_norm", c.value_norm, "multiply by the norm of the value");
   v("epsilon", c.epsilon, "added to expected attention before it is multiplied", Range{0, 1});
   Visit(c.budget, v);
 }
@@ -176,7 +176,7 @@ Promise Promises(const ExpectedAttentionConfig& c, int64_t) { return {.sinks = c
 MethodEntry ExpectedAttention() {
   return Entry<ExpectedAttentionConfig, Make, Promises>(
       "expected-attention",
-      "what queries like the prompt's would attend to, times the value's norm",
+      "attention expected from queries like the prompt's, times the value's norm",
       "Expected Attention, arXiv:2510.00636");
 }
 

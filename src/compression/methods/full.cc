@@ -30,7 +30,7 @@ Promise Promises(const FullConfig&, int64_t) { return {.exact = true}; }
 }  // namespace
 
 MethodEntry Full() {
-  return Entry<FullConfig, Make, Promises>("full", "nothing goes", "the full cache");
+  return Entry<FullConfig, Make, Promises>("full", "evicts nothing", "the full cache");
 }
 
 }  // namespace winnow::compression::methods

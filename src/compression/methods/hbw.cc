@@ -26,7 +26,7 @@ void Visit(HbwConfig& c, Visitor& v) {
   Visit(c.score, v);
   Visit(c.blocks, v);
   v("representative", c.representative,
-    "one vector of each of as many blocks as fit, instead of whole blocks in rounds (ablation)",
+    "one vector per block, for as many blocks as fit, instead of whole blocks in rounds (ablation)",
     Choices{"none", "first", "last", "max", "avg"});
 }
 

@@ -32,8 +32,9 @@ struct KvZipConfig {
 
 template <class Visitor>
 void Visit(KvZipConfig& c, Visitor& v) {
-  v("plus", c.plus, "weigh attention by what the value adds to the residual stream (KVzip+)");
-  v("share", c.share, "who shares a budget: all heads of the model, of a layer, or none",
+  v("plus", c.plus, "weight attention by the value's contribution to the residual stream (KVzip+)");
+  v("share", c.share,
+    "which heads share a budget: all of the model, those of a layer, or each its own",
     Choices{"model", "layer", "head"});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("chunk", c.chunk, "tokens of the prompt that are repeated at a time", Range{1, 1 << 20});
@@ -178,8 +179,8 @@ Promise Promises(const KvZipConfig& c, int64_t) { return {.sinks = c.sinks}; }
 
 MethodEntry KvZip() {
   return Entry<KvZipConfig, Make, Promises>(
-      "kvzip", "what the model looks back at when it repeats the prompt", "KVzip, arXiv:2505.23416",
-      {"plus=true", "share=head"});
+      "kvzip", "entries that the model attends to while it repeats the prompt",
+      "KVzip, arXiv:2505.23416", {"plus=true", "share=head"});
 }
 
 }  // namespace winnow::compression::methods

@@ -31,10 +31,10 @@ struct LagKvConfig {
 
 template <class Visitor>
 void Visit(LagKvConfig& c, Visitor& v) {
-  v("lag", c.lag, "entries of a chunk; the next chunk gives the range they are measured in",
+  v("lag", c.lag, "entries per chunk; the next chunk gives the range for scaling",
     Range{1, 1 << 20});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("cross", c.cross, "compare scores of different chunks, instead of places within their chunk");
+  v("cross", c.cross, "rank scores across chunks instead of within each chunk");
 }
 
 // Per dimension, the lowest and highest component among the rows of a chunk.

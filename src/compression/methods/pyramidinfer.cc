@@ -32,9 +32,10 @@ void Visit(PyramidInferConfig& c, Visitor& v) {
   v("recent", c.recent, "share of the prompt that is recent: it votes, and stays", Range{0, 1});
   v("least", c.last_layer_share, "share of its context that the last layer keeps", Range{0, 1});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("min_context", c.min_context, "a context is not reduced to so few tokens", Range{0, 1 << 20});
+  v("min_context", c.min_context, "a context is never reduced to this many tokens or fewer",
+    Range{0, 1 << 20});
   v("block", c.block, "generated tokens that are thinned together", Range{1, 1 << 20});
-  v("slope", c.slope, "the newest vote weighs so much more than the oldest", Range{0, 100});
+  v("slope", c.slope, "weight of the newest vote minus that of the oldest", Range{0, 100});
   v("rows", c.rows, "recent tokens that vote, at most", Range{1, 1 << 16});
 }
 

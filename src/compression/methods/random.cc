@@ -18,7 +18,7 @@ struct RandomConfig {
 template <class Visitor>
 void Visit(RandomConfig& c, Visitor& v) {
   Visit(c.entries, v);
-  v("seed", c.seed, "other seeds, other entries", Range{0, 1 << 30});
+  v("seed", c.seed, "seed of the random choice", Range{0, 1 << 30});
 }
 
 class Draw final : public Scorer {
@@ -52,7 +52,7 @@ Promise Promises(const RandomConfig& c, int64_t budget) { return Promises(c.entr
 }  // namespace
 
 MethodEntry Random() {
-  return Entry<RandomConfig, Make, Promises>("random", "what chance keeps: the control", "winnow");
+  return Entry<RandomConfig, Make, Promises>("random", "random eviction: the control", "winnow");
 }
 
 }  // namespace winnow::compression::methods

@@ -24,7 +24,7 @@ template <class Visitor>
 void Visit(ReFreeKvConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   Visit(c.norm, v);
-  v("ranking", c.ranking, "what is kept first: the newest, or the most attended (ablation)",
+  v("ranking", c.ranking, "entries kept first: the newest, or the most attended (ablation)",
     Choices{"recency", "attention"});
   v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
@@ -52,7 +52,7 @@ Promise Promises(const ReFreeKvConfig& c, int64_t) {
 
 MethodEntry ReFreeKv() {
   return Entry<ReFreeKvConfig, Make, Promises>(
-      "refreekv", "the first tokens and as many of the newest as the attention norm asks for",
+      "refreekv", "the first tokens and as few of the newest as preserve the attention norm",
       "ReFreeKV", {"per_head=true", "per_head=true,heads=query"});
 }
 

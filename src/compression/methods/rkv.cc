@@ -45,9 +45,9 @@ void Visit(RkvConfig& c, Visitor& v) {
   v("window", c.window, "newest tokens that vote, and stay", Range{1, 64});
   v("kernel", c.kernel, "smoothing width of the votes (maximum), odd", Range{1, score::kMaxKernel});
   v("lambda", c.lambda, "weight of attention; the rest is that of redundancy", Range{0, 1});
-  v("threshold", c.threshold, "cosine from which two keys are alike", Range{-1, 1});
+  v("threshold", c.threshold, "cosine above which two keys are similar", Range{-1, 1});
   v("buffer", c.buffer,
-    "entries that go at once while generating; at most half of the budget, or of what the regions "
+    "extra entries evicted at once in decode; at most half of the budget, or of what the regions "
     "leave of it",
     Range{1, 1 << 20});
   v("decode", c.decode, "evict while generating too");
@@ -256,7 +256,7 @@ Promise Promises(const RkvConfig& c, int64_t budget) {
 
 MethodEntry Rkv() {
   return Entry<RkvConfig, Make, Promises>(
-      "rkv", "what the newest tokens attend to and other keys do not repeat",
+      "rkv", "entries that the newest tokens attend to and whose keys are not similar to others",
       "R-KV, arXiv:2505.24133", {"sinks=4,recent=0.5"});
 }
 

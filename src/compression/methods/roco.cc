@@ -54,9 +54,9 @@ Promise Promises(const RocoConfig& c, int64_t budget) {
 }  // namespace
 
 MethodEntry Roco() {
-  return Entry<RocoConfig, Make, Promises>("roco", "mean attention, sparing what varies over time",
-                                           "RoCo, arXiv:2402.06262",
-                                           {"prefill_ratio=0.3,prefill_sinks=0"});
+  return Entry<RocoConfig, Make, Promises>(
+      "roco", "mean attention; entries whose attention varies most are exempt",
+      "RoCo, arXiv:2402.06262", {"prefill_ratio=0.3,prefill_sinks=0"});
 }
 
 }  // namespace winnow::compression::methods

@@ -20,11 +20,10 @@ struct ScissorhandsConfig {
 
 template <class Visitor>
 void Visit(ScissorhandsConfig& c, Visitor& v) {
-  v("window", c.history.window, "queries of the past that count", Range{1, 1 << 16});
+  v("window", c.history.window, "recent queries that count", Range{1, 1 << 16});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("recent", c.recent, kRecentHelp);
-  v("drop", c.burst.share, "share of the budget that goes at once when it is exceeded",
-    Range{0, 1});
+  v("drop", c.burst.share, "share of the budget evicted at once when it is exceeded", Range{0, 1});
   v("reduce", c.history.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
@@ -47,7 +46,7 @@ Promise Promises(const ScissorhandsConfig& c, int64_t budget) {
 
 MethodEntry Scissorhands() {
   return Entry<ScissorhandsConfig, Make, Promises>(
-      "scissorhands", "what was not passed over by most of the last tokens",
+      "scissorhands", "entries that rarely receive less than an equal share of attention",
       "Scissorhands, arXiv:2305.17118");
 }
 

@@ -39,9 +39,9 @@ Promise Promises(const SnapKvConfig& c, int64_t budget) {
 }  // namespace
 
 MethodEntry SnapKv() {
-  return Entry<SnapKvConfig, Make, Promises>("snapkv",
-                                             "what the last prompt tokens attend to, smoothed",
-                                             "SnapKV, arXiv:2404.14469", {"heads=query"});
+  return Entry<SnapKvConfig, Make, Promises>(
+      "snapkv", "entries that the last prompt tokens attend to, smoothed",
+      "SnapKV, arXiv:2404.14469", {"heads=query"});
 }
 
 }  // namespace winnow::compression::methods

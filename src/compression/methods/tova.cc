@@ -43,7 +43,7 @@ Promise Promises(const TovaConfig& c, int64_t budget) {
 }  // namespace
 
 MethodEntry Tova() {
-  return Entry<TovaConfig, Make, Promises>("tova", "what the newest token attends to",
+  return Entry<TovaConfig, Make, Promises>("tova", "entries that the newest query attends to",
                                            "TOVA, arXiv:2401.06104", {"positions=reassigned"});
 }
 

@@ -33,19 +33,19 @@ template <class Visitor>
 void Visit(TreeKvConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first entries that always stay while generating", Range{0, 1 << 20});
   v("recent", c.recent,
-    "newest entries that always stay while generating: a count, or a share of the budget, that of "
-    "the sinks included");
-  v("prefill", c.prefill, "prompts go block by block, or token by token like generated ones",
+    "newest entries that are never evicted while generating: a count, or a share of the budget "
+    "that includes the sinks");
+  v("prefill", c.prefill, "prompts are read block by block, or token by token like generated ones",
     Choices{"block", "step"});
   v("block", c.block, "tokens per block of a prompt; the last block votes, and stays",
     Range{1, 1 << 20});
   v("prefill_sinks", c.prefill_sinks, "first tokens of a prompt that always stay",
     Range{0, 1 << 20});
   v("criterion", c.criterion,
-    "of two neighbours the one goes that received less attention per query that saw it, in all, or "
-    "per query and times the entries it saw",
+    "evict the neighbour with less attention: mean per query, sum, or mean weighted by the entries "
+    "each query saw",
     Choices{"mean", "accumulated", "position"});
-  v("cycle", c.cycle, "the pointer moves by one, or by two as Algorithm 1 prints",
+  v("cycle", c.cycle, "the pointer moves by one, or by two as in Algorithm 1",
     Choices{"unit", "literal"});
   v("select_left", c.select_left, "ablation: keep the older of the two, whatever the scores");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
@@ -94,9 +94,9 @@ Promise Promises(const TreeKvConfig& c, int64_t budget) {
 }  // namespace
 
 MethodEntry TreeKv() {
-  return Entry<TreeKvConfig, Make, Promises>("treekv",
-                                             "one of two neighbours goes, in turn: thin past",
-                                             "TreeKV", {"prefill=step", "positions=original"});
+  return Entry<TreeKvConfig, Make, Promises>(
+      "treekv", "evicts one of two neighbours in turn: the older the text, the sparser its entries",
+      "TreeKV", {"prefill=step", "positions=original"});
 }
 
 }  // namespace winnow::compression::methods

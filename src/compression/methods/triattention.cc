@@ -155,7 +155,7 @@ Promise Promises(const TriAttentionConfig& c, int64_t) { return {.exact = true, 
 
 MethodEntry TriAttention() {
   return Entry<TriAttentionConfig, Make, Promises>(
-      "triattention", "keys near where the mean query of a head looks, by distance",
+      "triattention", "keys that the mean query of a head attends to, by distance",
       "TriAttention, arXiv:2604.04921");
 }
 

@@ -34,7 +34,8 @@ struct WinnowConfig {
 template <class Visitor>
 void Visit(WinnowConfig& c, Visitor& v) {
   v("queries", c.queries,
-    "whose attention counts: that of a replay of the prompt, or of the prompt's last tokens",
+    "queries whose attention counts: those of a replay of the prompt, or of the prompt's last "
+    "tokens",
     Choices{"replay", "window"});
   v("allocation", c.allocation,
     "how layers and heads share the budget: by their error curves, equally, by one ranking, or by "
@@ -45,15 +46,16 @@ void Visit(WinnowConfig& c, Visitor& v) {
     "fit the values that stay to the outputs of the full cache: on three of four reference rows, "
     "checked on the fourth; fewer than four change nothing");
   v("rows", c.rows, "rows of the replay that errors are measured on", Range{4, 4096});
-  v("window", c.window, "last prompt tokens that count, and stay, where there is no replay",
+  v("window", c.window, "last prompt tokens that count, and stay, if there is no replay",
     Range{1, 1 << 20});
   v("chunk", c.chunk, "tokens replayed at a time", Range{64, 1 << 20});
   v("generated", c.generated,
-    "whether all generated tokens stay, or leave until each head has the size that the prompt left "
-    "it, and its newest entries",
+    "keep all generated tokens, or evict down to the size that the prompt left each head, plus its "
+    "newest entries",
     Choices{"stay", "leave"});
-  v("recent", c.leaving.recent, "those newest entries; as many leave at a time", Range{1, 1 << 20});
-  v("decay", c.leaving.decay, "of what attention gave the others, each time", Range{0, 1});
+  v("recent", c.leaving.recent, "number of those newest entries; as many are evicted at a time",
+    Range{1, 1 << 20});
+  v("decay", c.leaving.decay, "factor on the scores after each eviction", Range{0, 1});
 }
 
 constexpr int kBias = 0;  // half column, where there are rest rows
@@ -166,7 +168,7 @@ Promise Promises(const WinnowConfig& c, int64_t) {
 
 MethodEntry Winnow() {
   return Entry<WinnowConfig, Make, Promises>(
-      "winnow", "all heads share one budget by what leaving entries out does to a replay",
+      "winnow", "all heads share one budget, divided by the error that evictions cause in a replay",
       "ours: docs/methods/winnow.md",
       {"queries=window", "rest=0,refit=false", "allocation=top-k,rest=0,refit=false",
        "allocation=uniform,chunk=64", "queries=window,allocation=uniform",

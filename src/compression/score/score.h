@@ -71,7 +71,7 @@ void Visit(RunningMeanConfig& c, Visitor& v) {
   v("prompt_queries", c.prompt_queries, "last tokens of a prompt, or chunk, that count; 0: all",
     Range{0, 1 << 20});
   v("criterion", c.criterion,
-    "attention per query that saw the entry, in all, or per query and times the entries it saw",
+    "mean attention per query, its sum, or the mean weighted by the entries each query saw",
     Choices{"mean", "accumulated", "position"});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
@@ -120,7 +120,7 @@ ScorerPtr History(const HistoryConfig& config);
 
 template <class Visitor>
 void Visit(HistoryConfig& c, Visitor& v) {
-  v("window", c.window, "queries of the past that count", Range{1, 1 << 16});
+  v("window", c.window, "recent queries that count", Range{1, 1 << 16});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 

@@ -57,14 +57,14 @@ SelectorPtr Representatives(const RepresentativesConfig& config);
 
 template <class Visitor>
 void Visit(PairConfig& c, Visitor& v) {
-  v("cycle", c.cycle, "how the pointer moves on", Choices{"unit", "literal"});
+  v("cycle", c.cycle, "how far the pointer moves", Choices{"unit", "literal"});
   v("select_left", c.select_left, "keep the older of the two, whatever the scores");
 }
 
 template <class Visitor>
 void Visit(TreeBlocksConfig& c, Visitor& v) {
   v("block", c.block, "entries per block", Range{1, 1 << 20});
-  v("cycle", c.cycle, "how the pointer moves on", Choices{"unit", "literal"});
+  v("cycle", c.cycle, "how far the pointer moves", Choices{"unit", "literal"});
   v("select_left", c.select_left, "keep the older of the two, whatever the scores");
 }
 
@@ -92,7 +92,8 @@ SelectorPtr Gate(const GateConfig& config);
 
 template <class Visitor>
 void Visit(GateConfig& c, Visitor& v) {
-  v("ratio", c.ratio, "share of the budget that varies too much to go", Range{0, 1});
+  v("ratio", c.ratio, "share of the budget that is exempt because its attention varies most",
+    Range{0, 1});
   v("prefill_ratio", c.prefill_ratio, "the same in prefill", Range{0, 1});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
