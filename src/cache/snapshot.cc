@@ -80,7 +80,7 @@ class LayerReader {
       const bool ascend =
           std::ranges::adjacent_find(positions, std::greater_equal<>()) == positions.end();
       if (!ascend || (!positions.empty() && (positions.front() < 0 || positions.back() >= end_))) {
-        return FormatError(layer_, "positions that do not ascend within the text");
+        return FormatError(layer_, "positions that are not ascending or outside the text");
       }
       if (!order.empty() && (order.size() != positions.size() || !IsPermutation(order))) {
         return FormatError(layer_, "an order that does not name every slot once");
@@ -118,7 +118,7 @@ class LayerReader {
     }
     if (config_.storage.shared_rows) {
       if (rows.size() != n || factors.size() != n)
-        return FormatError(layer_, "rows of other entries");
+        return FormatError(layer_, "row and factor lists do not match the entries");
       WINNOW_TRY(AssignRows(layer.rows_are_slots, rows, factors, n_rows, state));
     }
     std::span<const std::byte> keys;
@@ -133,16 +133,17 @@ class LayerReader {
 
   Result<void> Finish() const {
     if (bytes_.at_end()) return {};
-    return FormatError(layer_, "more bytes than its entries take");
+    return FormatError(layer_, "more bytes than its entries need");
   }
 
  private:
-  Error Short() const { return FormatError(layer_, "fewer bytes than its entries take"); }
+  Error Short() const { return FormatError(layer_, "fewer bytes than its entries need"); }
 
   Result<void> ReadNumbers(std::vector<double>& numbers) {
     std::vector<double> read;
     if (!bytes_.GetList(read)) return Short();
-    if (read.size() != numbers.size()) return FormatError(layer_, "numbers of another method");
+    if (read.size() != numbers.size())
+      return FormatError(layer_, "state numbers of another method");
     numbers = std::move(read);
     return {};
   }
@@ -164,7 +165,7 @@ class LayerReader {
       halves[slot].bits = factors[slot];
     }
     if (!fit || std::ranges::find(n_sharing, 0) != n_sharing.end()) {
-      return FormatError(layer_, "entries of rows that are not stored, or rows of no entry");
+      return FormatError(layer_, "row numbers or factors out of range, or rows without an entry");
     }
     state.table.Assign(rows, halves, static_cast<int64_t>(n_rows));
     state.n_sharing = std::move(n_sharing);
