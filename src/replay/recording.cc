@@ -133,7 +133,8 @@ Result<void> Recording::ReadMetadata(bool before_rope) {
   if (type != "norm" && type != "neox") {
     return Error{"metadata rope_type: '" + type + "', expected norm or neox"};
   }
-  if (dim_ % 2 != 0) return Error{"heads of " + std::to_string(dim_) + " dimensions have no pairs"};
+  if (dim_ % 2 != 0)
+    return Error{"heads of " + std::to_string(dim_) + " dimensions, expected an even number"};
   rope_.interleaved = type == "norm";
   rope_.n_rotated = dim_;
   rope_.base = *base;

@@ -173,9 +173,9 @@ class Player {
     for (cache::Position& position : positions_) position += static_cast<cache::Position>(first);
     const int64_t n_together = cache_->RowsTogether(layer, positions_);
     if (n_together < q.rows) {
-      return Error{method_.traits().spec + ": its distances are capped so that " +
+      return Error{method_.traits().spec + ": with capped distances only " +
                    std::to_string(n_together) + " of a chunk of " + std::to_string(q.rows) +
-                   " tokens can be attended to together; take the prompt whole, or in chunks of 1"};
+                   " tokens can be attended to together; use one prefill, or chunks of 1"};
     }
     compressor_.Ask(sequence_);
     const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = q.rows};
