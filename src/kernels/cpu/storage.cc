@@ -50,9 +50,9 @@ Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes, Commit filli
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return Error{
-        .message = "memory: " + std::to_string(bytes) + " bytes wanted: " + std::strerror(errno),
-        .code = ErrorCode::kTooLarge};
+    return Error{.message = "memory: cannot allocate " + std::to_string(bytes) +
+                            " bytes: " + std::strerror(errno),
+                 .code = ErrorCode::kTooLarge};
   }
   return std::unique_ptr<CpuStorage>(new CpuStorage(static_cast<std::byte*>(data), bytes, filling));
 }

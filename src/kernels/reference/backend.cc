@@ -76,7 +76,7 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     // At least one byte, so that a null pointer always means that the allocation failed.
     auto* memory = bytes < 0 ? nullptr : std::calloc(static_cast<size_t>(bytes) + 1, 1);
     if (memory == nullptr) {
-      return Error{"memory: the system refuses " + std::to_string(bytes) + " bytes"};
+      return Error{"memory: cannot allocate " + std::to_string(bytes) + " bytes"};
     }
     return std::unique_ptr<Storage>(
         std::make_unique<HostStorage>(static_cast<std::byte*>(memory), bytes));
