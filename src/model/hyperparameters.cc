@@ -297,7 +297,7 @@ Result<int64_t> ReadVocabulary(const gguf::File& file, const Keys& keys) {
   const gguf::Tensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding != nullptr && embedding->shape[1] <= kMaxVocabulary) return embedding->shape[1];
   return Error{"model: the size of the vocabulary is unknown: neither tokenizer.ggml.tokens nor " +
-               keys.FullName("vocab_size") + " is there"};
+               keys.FullName("vocab_size") + " is present"};
 }
 
 Result<void> RejectUnsupported(const gguf::File& file, const Keys& keys) {

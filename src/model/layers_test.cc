@@ -201,7 +201,7 @@ TEST(Layers, ASlidingWindowInSomeIsNamed) {
   ASSERT_TRUE(Model::Load(file, *backend, {}, log).has_value());
   EXPECT_EQ(log.found,
             "the model's sliding window of 64 tokens in 2 of 3 layers is not applied: every token "
-            "sees all before it");
+            "attends to all earlier tokens");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Result<int64_t> ContextInUse(const Hyperparameters& h, int64_t wanted, Log& log)
   if (wanted > h.trained_context) {
     log.Warning("the context of " + std::to_string(wanted) + " tokens is longer than the " +
                 std::to_string(h.trained_context) +
-                " the model was trained on: expect worse text beyond that");
+                " the model was trained on: quality may degrade beyond it");
   }
   return wanted == 0 ? h.trained_context : wanted;
 }
@@ -57,7 +57,7 @@ void WarnAboutSlidingWindow(const Hyperparameters& h, int64_t context, Log& log)
               (n < h.n_layers
                    ? " in " + std::to_string(n) + " of " + std::to_string(h.n_layers) + " layers"
                    : "") +
-              " is not applied: every token sees all before it");
+              " is not applied: every token attends to all earlier tokens");
 }
 
 Result<void> CheckFactors(const char* name, const std::vector<float>& factors) {
