@@ -105,7 +105,7 @@ class ProbeTest(TextTest):
         marks.write_text("<|im_start|>" * 100, encoding="utf-8")
         outcome = winnow("probe", "retrieval", "-f", marks, "-n", "50", "--samples", "1")
         self.assertEqual(outcome.code, 1)
-        self.assertIn("50 tokens is no text", outcome.err)
+        self.assertIn("50 tokens decodes to an empty text", outcome.err)
 
     def test_kept_says_what_the_cache_holds(self):
         page = self.folder / "kept.html"

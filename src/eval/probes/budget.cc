@@ -41,8 +41,8 @@ Result<std::optional<Findings>> ProbeBudget(const ProbeTask& task) {
     for (int layer = 0; layer < n_layers; ++layer) series.x.push_back(layer);
     rows.push_back({{"method", series.name},
                     {"kept, mean", sum / n_samples},
-                    {"least of a sample", min},
-                    {"most of a sample", max}});
+                    {"minimum over samples", min},
+                    {"maximum over samples", max}});
     methods.emplace_back(report::Record{{"method", series.name},
                                         {"mean", sum / n_samples},
                                         {"least", min},

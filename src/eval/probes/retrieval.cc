@@ -75,7 +75,7 @@ Result<Document> DocumentFrom(const tokenizer::Tokenizer& tokenizer,
   const std::string hay_text = tokenizer.Decode(sample);
   if (hay_text.empty()) {
     return Error{"a sample of " + std::to_string(sample.size()) +
-                 " tokens is no text: give it more tokens"};
+                 " tokens decodes to an empty text; use more tokens"};
   }
   Rng rng(seed);
   std::set<std::string> things;
@@ -193,7 +193,7 @@ struct Measured {
 Findings FindingsFrom(const Measured& measured, int64_t n_documents) {
   report::BarChart chart = {.x_label = "layer.head",
                             .categories = {},
-                            .y = {.label = "nats a token of the answer", .from = {}, .to = {}},
+                            .y = {.label = "nats per answer token", .from = {}, .to = {}},
                             .series = {{"loss added", {}}}};
   report::List rows;
   for (const RetrievalHead& head : measured.heads) {
@@ -208,10 +208,11 @@ Findings FindingsFrom(const Measured& measured, int64_t n_documents) {
                    });
   const auto n_retrieving = std::count_if(
       sorted.begin(), sorted.end(), [](const RetrievalHead& head) { return head.retrieves(); });
-  report::Table table = {.name = "retrieval-heads",
-                         .title = "Heads, those that answers need most first",
-                         .caption = "Right: share of the questions still answered in full.",
-                         .rows = {}};
+  report::Table table = {
+      .name = "retrieval-heads",
+      .title = "Heads by added loss, largest first",
+      .caption = "Right: share of the questions that are still answered in full.",
+      .rows = {}};
   for (const RetrievalHead& head : sorted) {
     if (table.rows.size() < 16) table.rows.push_back(head.record());
   }
@@ -221,20 +222,18 @@ Findings FindingsFrom(const Measured& measured, int64_t n_documents) {
                       {"retrieval_heads", n_retrieving}, {"heads", std::move(rows)}};
   findings.text = "Of " + std::to_string(measured.heads.size()) + " KV heads " +
                   std::to_string(n_retrieving) +
-                  " retrieve: emptied alone, each adds more than 0.1 nats (and two standard "
-                  "errors) to the loss "
-                  "of an answer's token. With all heads " +
+                  " retrieve: if one of them is emptied, it adds more than 0.1 nats (and two "
+                  "standard errors) to the loss per answer token. With all heads " +
                   std::to_string(std::lround(100 * measured.right.mean())) + " % of " +
                   std::to_string(measured.right.count()) +
-                  " questions are answered; where that is little, the picture says little.";
+                  " questions are answered; if that is low, the figure means little.";
   findings.tables.push_back(std::move(table));
   findings.figures.push_back(
       {.name = "retrieval",
-       .title = "What the loss of a head's entries costs answers",
-       .caption =
-           "Four codes hidden in each text, asked for in turn. The head loses all entries of "
-           "the document but the first, the others keep theirs; the question is read "
-           "afterwards. Mean over all questions.",
+       .title = "Loss that answers gain when one head is emptied",
+       .caption = "Four codes hidden in each text, asked for in turn. The head loses all entries "
+                  "of the document but the first, the other heads keep theirs; the question is "
+                  "read afterwards. Mean over all questions.",
        .panels = {{"", std::move(chart)}}});
   return findings;
 }

@@ -41,7 +41,7 @@ Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string&
                                   double seconds, const std::string& folder) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
-  if (failed) return Error{folder + ": cannot be made: " + failed.message()};
+  if (failed) return Error{folder + ": cannot be created: " + failed.message()};
   for (size_t v = 0; v < results.variants.size(); ++v) {
     const std::string model_id = FileName(model + " " + results.variants[v].Name());
     std::string lines;

@@ -48,7 +48,7 @@ Record RunFacts(const EvalResults& results) {
     facts.Add(field.name, std::move(text));
   }
   if (results.n_of_other_builds > 0) {
-    facts.Add("results", std::to_string(results.n_of_other_builds) + " found by winnow " +
+    facts.Add("results", std::to_string(results.n_of_other_builds) + " computed by winnow " +
                              results.other_build);
   }
   return facts;
@@ -226,7 +226,7 @@ void AddQualityBySize(const EvalResults& results, report::Page& page) {
     plot.y = {.name = ColumnName(*column), .label = ColumnLabel(*column)};
     if (column->logarithmic) {
       plot.y.scale = report::Scale::kLog10;
-      plot.caption += " The axis has no place for zeros, as the full cache's.";
+      plot.caption += " Zeros, such as the full cache's, cannot be shown on this log axis.";
     }
     plot.series = "series";
     plot.error = ColumnName(*column) + "_error";
@@ -303,7 +303,7 @@ void AddCurves(const EvalResults& results, report::Page& page) {
   plot.group = "series";
   page.AddFigure(MakeFigure(plot, points));
   plot.name = "recent";
-  plot.title = "The same since the point before";
+  plot.title = "Mean negative log-likelihood since the previous point";
   plot.y.name = "recent_nll";
   page.AddFigure(MakeFigure(plot, points));
 }

@@ -68,7 +68,7 @@ std::string DetailsId(const EvalResults& results, size_t variant, const std::str
 
 void AddSamples(const EvalResults& results, report::Page& page) {
   const std::vector<std::string> groups = GroupNames(results);
-  page.AddSection("Samples", "What was asked and answered, a part under a method at a time.");
+  page.AddSection("Samples", "Questions and answers, by method and part.");
   for (size_t i = 0; i < results.variants.size(); ++i) {
     for (const std::string& group : groups) {
       std::vector<Record> rows;

@@ -91,10 +91,10 @@ TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
 TEST_F(EvalPage, NamesTheBuildThatFoundTheResults) {
   const Task task = FakeTask(Column::Kind::kPercent);
   EvalResults results = FakeResults(task, {{"a", 1, .5}});
-  EXPECT_EQ(MakePage(results, Bytes).Html().find("found by winnow"), std::string::npos);
+  EXPECT_EQ(MakePage(results, Bytes).Html().find("computed by winnow"), std::string::npos);
   results.n_of_other_builds = 2;
   results.other_build = "0.1.0+e664c7b";
-  EXPECT_NE(MakePage(results, Bytes).Html().find("2 found by winnow 0.1.0+e664c7b"),
+  EXPECT_NE(MakePage(results, Bytes).Html().find("2 computed by winnow 0.1.0+e664c7b"),
             std::string::npos);
 }
 

@@ -285,8 +285,9 @@ std::vector<std::string> ListNotes(const EvalResults& results) {
   if (is_zero) {
     notes.emplace_back(
         "The full cache scores 0 here: this model does not solve the task, so no method can lose "
-        "anything. The task needle on builtin data is one that the model inside solves; other "
-        "tasks need a model that was trained for them, and instruct models their chat template.");
+        "anything. The task needle on builtin data is one that the bundled model solves; other "
+        "tasks need a model that was trained for them, and instruct models need their chat "
+        "template.");
   }
   if (exceeds) {
     notes.emplace_back("(over): more bytes than the share asked for; the method cannot keep less.");

@@ -22,7 +22,7 @@ Result<std::vector<std::string>> ChooseTasks(const TaskContext& context,
   if (wanted.empty()) return all;
   for (const std::string& name : wanted) {
     if (std::find(all.begin(), all.end(), name) == all.end()) {
-      return OptionError(context, "tasks", "no '" + name + "'; there are " + Join(all, ", "));
+      return OptionError(context, "tasks", "no '" + name + "'; known tasks: " + Join(all, ", "));
     }
   }
   std::vector<std::string> chosen;

@@ -84,14 +84,17 @@ std::string ValueText(const report::Value& value) {
 
 Error Row::FormatError(std::string_view name, const char* expected) const {
   const report::Value* value = record_.Find(name);
-  const std::string found = value == nullptr ? "nothing" : TypeName(*value);
-  return Error{where_ + ": field '" + std::string(name) + "': found " + found + ", expected " +
-               expected};
+  const std::string field = where_ + ": field '" + std::string(name) + "'";
+  const std::string found =
+      value == nullptr ? " is missing" : std::string(": found ") + TypeName(*value);
+  return Error{field + found + ", expected " + expected};
 }
 
 Result<const report::Value*> Row::Field(std::string_view name) const {
   const report::Value* value = record_.Find(name);
-  if (value == nullptr) return FormatError(name, "it");
+  if (value == nullptr) {
+    return Error{where_ + ": field '" + std::string(name) + "' is missing"};
+  }
   return value;
 }
 

@@ -42,7 +42,7 @@ TEST_F(Data, ErrorsSayFileLineFoundAndExpected) {
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().message, "a.jsonl:1: field 'x': found a whole number, expected a text");
   EXPECT_EQ((*rows)[0].Texts("z").error().message,
-            "a.jsonl:1: field 'z': found nothing, expected a list of texts");
+            "a.jsonl:1: field 'z' is missing, expected a list of texts");
   const auto broken = ReadJsonLines(File("b.jsonl", "{}\n{\"x\":\n"));
   ASSERT_FALSE(broken);
   EXPECT_NE(broken.error().message.find("b.jsonl:2"), std::string::npos);

@@ -39,7 +39,7 @@ Result<Test> ReadTest(const Row& row) {
     test.answer = row.TextOrEmpty("expected_number");
     return test;
   }
-  if (!row.Has("topics")) return row.FormatError("expected_number", "it, or a field 'topics'");
+  if (!row.Has("topics")) return row.FormatError("expected_number", "this field or 'topics'");
   WINNOW_ASSIGN(const std::vector<std::string> topics, row.Texts("topics"));
   if (topics.empty()) return row.FormatError("topics", "at least one topic");
   test.answer = topics[0];

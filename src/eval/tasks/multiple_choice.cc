@@ -35,7 +35,8 @@ void Visit(MultipleChoiceOptions& o, Visitor& v) {
   VisitData(o, v);
   VisitTasks(o.tasks, v);
   v("by", o.by, "WHAT",
-    "how an option is chosen: letter or text (the likeliest), generation [letter]", ParseBy);
+    "how an option is chosen: letter or text (by highest probability), generation [letter]",
+    ParseBy);
   VisitShots(o.shots, v);
   VisitMaxTokens(o.max_tokens, v);
 }
@@ -151,9 +152,8 @@ Result<std::vector<Sample>> Samples(const TaskContext& context,
 Task MultipleChoiceTask() {
   return WithOptions<MultipleChoiceOptions>(
       {.name = "multiple-choice",
-       .summary =
-           "questions with lettered options, answered by the likeliest letter, the likeliest "
-           "answer text, or a generated letter",
+       .summary = "questions with lettered options, answered by the most probable letter, the most "
+                  "probable answer text, or a generated letter",
        .data = kMultipleChoiceData,
        .repeats = "ReFreeKV's GPQA, MMLU and QuALITY; H2O's OpenBookQA",
        .columns = {{.name = "right", .title = "right"},

@@ -47,13 +47,13 @@ void Visit(NeedleOptions& o, Visitor& v) {
   VisitDepths(o.depths, v);
   VisitMaxTokens(o.max_tokens, v);
   v("needle", o.needle, "TEXT",
-    "what is hidden: 'code' for codes of things, or a sentence of your own; without it the "
-    "sandwich in Dolores Park",
+    "text to hide: 'code' for codes of things, or a custom sentence; default: the sandwich in "
+    "Dolores Park",
     ParseText);
-  v("needles", o.n_needles, "N", "codes hidden in a text, one of them asked for [4]",
+  v("needles", o.n_needles, "N", "codes hidden in a text; the question asks for one [4]",
     ParsePositive);
-  v("question", o.question, "TEXT", "about a needle of your own", ParseText);
-  v("answer", o.answer, "TEXT", "to that question", ParseText);
+  v("question", o.question, "TEXT", "question about a custom needle", ParseText);
+  v("answer", o.answer, "TEXT", "answer to that question", ParseText);
   v("form", o.form, "TEXT", "a prompt with {document} and {question} in it", ParseText);
   VisitHideQuestion(o.hide_question, v);
 }
@@ -182,16 +182,16 @@ Result<void> Check(const TaskContext& context, const NeedleOptions& options) {
   const std::string needle = context.Word("needle");
   const bool own = !options.needle.empty() && options.needle != "code";
   if (own && (options.question.empty() || options.answer.empty())) {
-    return OptionError(context, "needle",
-                       "a needle of your own needs " + context.Word("question") + " and " +
-                           context.Word("answer"));
+    return OptionError(
+        context, "needle",
+        "a custom needle needs " + context.Word("question") + " and " + context.Word("answer"));
   }
   if (!own && (!options.question.empty() || !options.answer.empty())) {
-    return Error{context.Word("question") + " and " + context.Word("answer") + " belong to a " +
-                 needle + " of your own"};
+    return Error{context.Word("question") + " and " + context.Word("answer") +
+                 " belong to a custom " + needle};
   }
   if (!HidesCodes(options) && options.n_needles) {
-    return OptionError(context, "needles", "several needles are for " + needle + " code");
+    return OptionError(context, "needles", "several needles need " + needle + " code");
   }
   if (options.n_needles > kMaxNeedles) {
     return OptionError(context, "needles", "expected 1 to " + std::to_string(kMaxNeedles));

@@ -16,7 +16,7 @@ Result<void> OptionReader::Finish() const {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
     std::string known;
     for (const std::string& each : names_) known += (known.empty() ? "" : ", ") + each;
-    return Error{"no option '" + name + "'; there are " + known};
+    return Error{"no option '" + name + "'; known options: " + known};
   }
   return {};
 }

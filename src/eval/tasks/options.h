@@ -132,7 +132,7 @@ struct DataOptions : SampleOptions {
 
 template <class Visitor>
 void VisitSeed(uint64_t& seed, Visitor& v) {
-  v("seed", seed, "N", "of every choice [0]", ParseCount);
+  v("seed", seed, "N", "seed of all random choices [0]", ParseCount);
 }
 
 template <class Visitor>
@@ -164,13 +164,14 @@ void VisitLengths(std::vector<int64_t>& lengths, Visitor& v) {
 
 template <class Visitor>
 void VisitDepths(std::vector<int64_t>& depths, Visitor& v) {
-  v("depths", depths, "LIST", "places of what is asked for, in per cent of the text", ParseNumbers);
+  v("depths", depths, "LIST", "depths of the fact asked for, in per cent of the text",
+    ParseNumbers);
 }
 
 // `max_tokens` may be an optional: none then stands for the protocol's number.
 template <class MaxTokens, class Visitor>
 void VisitMaxTokens(MaxTokens& max_tokens, Visitor& v) {
-  v("max_tokens", max_tokens, "N", "tokens of an answer at most, instead of the protocol's number",
+  v("max_tokens", max_tokens, "N", "maximum tokens of an answer, instead of the protocol's number",
     ParsePositive);
 }
 

@@ -12,7 +12,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData = "nothing, or builtin: documents are made up, by the seed";
+constexpr const char* kData = "nothing, or builtin: documents are generated from the seed";
 constexpr int64_t kSamples = 10;    // per part
 constexpr int64_t kMaxTokens = 16;  // of an answer
 constexpr int64_t kMargin = 48;     // reserved for question and template, beside the document
@@ -89,7 +89,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const RecallOpti
   if (!options.data.empty() && options.data != kBuiltin) {
     return OptionError(context, "data",
                        "found '" + options.data +
-                           "'; recall makes up its documents: leave it out, or " +
+                           "'; recall generates its documents: leave it out, or " +
                            context.Word("data") + " builtin");
   }
   WINNOW_TRY(CheckDepths(context, options.depths));
@@ -133,9 +133,9 @@ Task RecallTask() {
   return WithOptions<RecallOptions>(
       {.name = "recall",
        .summary = "facts, key-values, two hops, few-shot labels and dialogues, asked for at the "
-                  "end of made-up documents",
+                  "end of generated documents",
        .data = kData,
-       .repeats = "none; a first comparison that needs no data and that the model inside answers",
+       .repeats = "none; a first comparison that needs no data and that the bundled model answers",
        .columns = {{.name = "exact", .title = "exact"}}},
       Samples);
 }

@@ -105,7 +105,7 @@ TEST(Options, AreReadByName) {
   EXPECT_EQ(ReadOptions<TeaOptions>({{"cups", "0"}}).error().message,
             "cups: found 0, expected 1 or more");
   EXPECT_EQ(ReadOptions<TeaOptions>({{"milk", "1"}}).error().message,
-            "no option 'milk'; there are cups, leaves, hot");
+            "no option 'milk'; known options: cups, leaves, hot");
 }
 
 TEST(Options, AreListed) {
@@ -139,7 +139,7 @@ TEST_F(TaskErrors, NameOptions) {
   EXPECT_EQ(Refusal("passkey", {{"depths", "101"}}),
             "depths: found 101, expected per cent, 0 to 100");
   EXPECT_EQ(Refusal("needle", {{"needle", "A fox."}}),
-            "needle: a needle of your own needs question and answer");
+            "needle: a custom needle needs question and answer");
   EXPECT_EQ(Refusal("perplexity", {{"data", "builtin"}, {"lengths", "3"}}),
             "lengths: found 3, expected 16 or more");
   EXPECT_TRUE(Refusal("gsm8k", {}).starts_with("no data: give data DIR with test*.jsonl"));
@@ -149,7 +149,7 @@ TEST_F(TaskErrors, NameOptions) {
 TEST_F(TaskErrors, NameThemInTheCallersWords) {
   context_.option_word = [](std::string_view option) { return "--" + std::string(option); };
   EXPECT_EQ(Refusal("needle", {{"question", "Who?"}}),
-            "--question and --answer belong to a --needle of your own");
+            "--question and --answer belong to a custom --needle");
   EXPECT_TRUE(Refusal("gsm8k", {}).starts_with("no data: give --data DIR with test*.jsonl"));
 }
 
@@ -159,7 +159,7 @@ TEST_F(TaskErrors, ListTheTasksThereAre) {
   EXPECT_EQ(ChooseTasks(context_, {"a"}, {})->size(), 1u);
   const auto wrong = ChooseTasks(context_, {"a", "b"}, {"x"});
   ASSERT_FALSE(wrong);
-  EXPECT_EQ(wrong.error().message, "tasks: no 'x'; there are a, b");
+  EXPECT_EQ(wrong.error().message, "tasks: no 'x'; known tasks: a, b");
 }
 
 TEST(FillIn, OnlyWhatIsGiven) {

@@ -43,7 +43,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const AnswerOpti
   std::vector<Sample> samples;
   for (size_t i = 0; i < rows.size(); ++i) {
     for (const char* field : {"Answer", "Answer_type"}) {
-      if (!rows[i].Has(field)) return rows[i].FormatError(field, "it");
+      if (!rows[i].Has(field)) return rows[i].FormatError(field, "a value");
     }
     samples.push_back(
         {.id = std::to_string(i),

@@ -26,7 +26,7 @@ Result<std::vector<GridCell>> ParseGrid(std::string_view text) {
     const auto n_prompt = ParsePositive(word.substr(0, plus));
     const auto n_generate = ParsePositive(plus == std::string::npos ? "" : word.substr(plus + 1));
     if (!n_prompt || !n_generate) {
-      return Error{"'" + word + "' is not PROMPT+GENERATED, such as 256+1024"};
+      return Error{"'" + word + "': expected PROMPT+GENERATED, such as 256+1024"};
     }
     grid.push_back({*n_prompt, *n_generate});
   }
@@ -44,7 +44,7 @@ template <class Visitor>
 void Visit(ThroughputOptions& o, Visitor& v) {
   VisitSeed(o.seed, v);
   v("grid", o.grid, "LIST", "lengths of prompt and answer, such as 256+1024,512+2048", ParseGrid);
-  v("runs", o.runs, "N", "measurements of each [5]", ParsePositive);
+  v("runs", o.runs, "N", "measurements of each pair of lengths [5]", ParsePositive);
   v("memory_limit", o.memory_limit, "BYTES",
     "run the largest batch that model, buffers and caches fit in", ParseBytes);
 }
@@ -116,7 +116,7 @@ Task ThroughputTask() {
        .columns =
            {{.name = "tokens_per_second", .title = "tokens/s", .kind = Kind::kSpread},
             {.name = "decode_tokens_per_second", .title = "decode tokens/s", .kind = Kind::kSpread},
-            {.name = "step_ms", .title = "ms a step", .kind = Kind::kSpread, .relative = false},
+            {.name = "step_ms", .title = "ms/step", .kind = Kind::kSpread, .relative = false},
             {.name = "prefill_s",
              .title = "prefill s",
              .kind = Kind::kSpread,
