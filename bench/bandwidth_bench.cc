@@ -55,7 +55,7 @@ int Main(int argc, char** argv) {
                                        {4096, true}, {8192, true}, {16384, true}};
   std::printf("%d threads, %lld MiB; GB/s\n| pages | streams per thread | ahead 0 |", n_threads,
               static_cast<long long>(n_bytes >> 20));
-  std::printf(" 1024 | 2048 | 4096 | 4096, second level | 8192 | 16384 |\n");
+  std::printf(" 1024 | 2048 | 4096 | 4096, L2 | 8192 | 16384 |\n");
   std::printf("|---|---|---|---|---|---|---|---|---|\n");
   for (const bool huge : {false, true}) {
     // Extra bytes for the last prefetches, and to start at a huge page.

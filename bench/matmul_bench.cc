@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
     if (asked.rows < 1 || asked.cols < 1 || asked.tokens < 1 || n_threads < 1 ||
         n_threads > ThreadPool::kMaxThreads) {
       std::fprintf(stderr,
-                   "ROWS, COLS, TOKENS, THREADS: found %s %s %s %s, expected numbers from 1 on, at "
+                   "ROWS, COLS, TOKENS, THREADS: found %s %s %s %s, expected positive numbers, at "
                    "most %d threads\n",
                    argv[2], argv[3], argv[4], argv[5], ThreadPool::kMaxThreads);
       return 2;

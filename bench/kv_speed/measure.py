@@ -129,7 +129,7 @@ def stream(args):
 
 
 def table(title, rows, spread):
-    lines = [f"## {title}", "", f"| method | ms a token | without | ratio (median) | {spread} | goal |", "|---|---|---|---|---|---|"]
+    lines = [f"## {title}", "", f"| method | ms per token | without | ratio (median) | {spread} | goal |", "|---|---|---|---|---|---|"]
     for method, r in rows.items():
         ratios = ", ".join(f"{x:.2f}" for x in r["ratios"])
         mark = f"**{r['ratio']:.2f}**" if r["ratio"] <= r["goal"] else f"{r['ratio']:.2f} (missed)"
@@ -139,7 +139,7 @@ def table(title, rows, spread):
 
 def markdown(args, result):
     about = result["about"]
-    lines = ["# What compressing costs in time", "",
+    lines = ["# Speed with compression", "",
              f"{about['date']}, {about['machine']}, {args.threads} threads{', real-time priority on a machine in use' if args.real_time else ''}; "
              f"{args.model.name}, f16 cache; winnow {about['version']}. Repeated by `bench/kv_speed/measure.py`.", ""]  # fmt: skip
     if "decode" in result:
@@ -151,7 +151,7 @@ def markdown(args, result):
     if "stream" in result:
         s = result["stream"]
         lines += [f"## A stream of {s['tokens']} tokens", "",
-                  f"`perplexity --stream` with {args.stream_method}, budget {args.budget}, model {args.stream_model.name}: {s['microseconds_per_token']:.0f} microseconds a token, "
+                  f"`perplexity --stream` with {args.stream_method}, budget {args.budget}, model {args.stream_model.name}: {s['microseconds_per_token']:.0f} microseconds per token, "
                   f"slope {s['microseconds_per_100k']:+.1f} microseconds per 100,000 tokens; cache {s['cache_bytes'][0]} to {s['cache_bytes'][1]} bytes, "
                   f"{s['cache_bytes_with_lists'][0]} to {s['cache_bytes_with_lists'][1]} with lists; resident memory "
                   f"{s['resident_bytes_per_100k'] / 1024:+.0f} KiB per 100,000 tokens (the tokens themselves take 391).", ""]  # fmt: skip

@@ -64,9 +64,9 @@ def markdown(result):
     about = result["about"]
     lines = ["# Speed", "",
              "Against llama.cpp at the best of its settings for the cell (flash attention on; off; off with keys in q8_0), named beside its figure, or against what",
-             "the row names. Medians (lowest..highest). The result is a ratio, higher is better, but for rows with an upper bound. Limit: bytes of weights and cache that a",
+             "the row names. Medians (lowest..highest). The result is a ratio, higher is better, except in rows with an upper bound. Limit: bytes of weights and cache that a",
              "token needs, times tokens per second, as a share of the memory bandwidth measured in the same run. Random weights at real shapes, f16 cache",
-             "where nothing else is said. Repeated by `make bench`.", "",
+             "unless stated otherwise. Repeated by `make bench`.", "",
              f"- {about['date']}; {about['machine']}; {about['threads']} threads; memory read at {about['bandwidth']:.1f} GB/s"
              + ("; both engines at real-time priority, as others used the machine" if about["real_time"] else ""),
              f"- {about['winnow']}",

@@ -87,7 +87,7 @@ def ratio_row(name, ratios, goal):
     return cell(name, [], [], goal, unit="", score=ratios)
 
 
-@part("Without a cache before: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
+@part("Empty cache: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
 def engine(run):
     cells, decode, prefill = [], [], []
     for shape in [SMALL] if run.quick else SHAPES:
@@ -117,7 +117,7 @@ def engine(run):
                     ratio_row("tg64, geometric mean", statistics.geometric_mean(decode), 1.15)]  # fmt: skip
 
 
-@part("A full cache, at depth", "Decode with so many tokens in the cache, and reading 512 tokens more. llama.cpp before winnow and after it.")
+@part("A full cache, at depth", "Decode with the given number of cached tokens, and prefill of 512 more. llama.cpp runs before winnow and after it.")
 def depth(run):
     goals = {SMALL: {4096: 1.9, 16384: 2.4}, MIDDLE: {4096: 1.6, 16384: 2.4}, LARGE: {4096: 1.6, 16384: 2.0}}
     cells = []
@@ -211,7 +211,7 @@ def batch(run):
 
 
 @part("The same memory for model, buffers and caches",
-      "Tokens generated per second over the whole time, against winnow's own full cache, the largest batch that fits in each case. Put together from the time of a "
+      "Tokens generated per second over the whole time, against winnow's own full cache, the largest batch that fits in each case. Computed from the time of a "
       "prompt and of steps at some depths.")
 def memory(run):
     cells = []
@@ -246,7 +246,7 @@ def batch_rate(run, limit, n_prompt, n_generate, method, size):
     return n * n_generate / (n * n_prompt / prompt["avg_ts"] + n_generate * mean), n
 
 
-@part("From nothing to the first token", f"{LARGE} Q4_0 in the page cache, a prompt of four words, context 512, one token; the whole process for winnow, from the "
+@part("Time to the first token, loading included", f"{LARGE} Q4_0 in the page cache, a prompt of four words, context 512, one token; the whole process for winnow, from the "
       "loading on for llama.cpp.")
 def load(run):
     model = run.engines.model(LARGE, "Q4_0")

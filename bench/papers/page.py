@@ -71,9 +71,9 @@ def write_page(path, module, found):
     bundled = found.get(BUNDLED, {})
     lines = [f"# {module.TITLE}, row by row", "", "<!-- Written by bench/papers/run.py from bench/papers/rows; edit there. -->", "",
              module.INTRO.strip(), "",
-             f"Again: `python3 bench/papers/run.py --paper {name}`; numbers with standard errors and differences: [{name}.json]({name}.json). "
-             "n is the number of samples; MiB are those of keys, values and state, where the run recorded them. A difference counts from "
-             "two standard errors on.", "",
+             f"To repeat: `python3 bench/papers/run.py --paper {name}`; numbers with standard errors and differences: [{name}.json]({name}.json). "
+             "n is the number of samples; MiB are those of keys, values and state, where the run recorded them. Differences of less "
+             "than two standard errors are called open.", "",
              "| row | paper | claim | paper's number | ours | verdict |", "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     lines += [line(row.name, row.source, row.claim, row.number, ours(row, bundled), verdict(row, bundled)) for row in rows]
     if on_beds := [row for row in rows if row.on_beds]:
@@ -88,7 +88,7 @@ def write_page(path, module, found):
             hours = f" (about {row.hours:g} hours of two cores; `--long`)" if row.hours else ""
             lines += [f"`{row.name}`{hours}:", "", command_lines(row)]
     if builds := found_by(rows, found):
-        lines += ["## Found by", "", *builds]
+        lines += ["## Builds", "", *builds]
     path.write_text("\n".join(lines).rstrip() + "\n")
     check_docs.wrap(path)
 

@@ -280,7 +280,8 @@ int Main(int argc, char** argv) {
   const bool played = player.Play();
   player.Print();
   if (!played)
-    std::fprintf(stderr, "winnow_server_load: the server does not answer, or too slowly\n");
+    std::fprintf(stderr,
+                 "winnow_server_load: the server did not respond, or not within --seconds\n");
   return played ? 0 : 1;
 }
 

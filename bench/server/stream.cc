@@ -96,7 +96,7 @@ void Stream::Continue() {
     const ssize_t n = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) return End(std::string("receiving failed: ") + std::strerror(errno));
-    if (n == 0) return End(n_tokens_ > 0 ? "" : "the connection was closed without an answer");
+    if (n == 0) return End(n_tokens_ > 0 ? "" : "the connection was closed without a response");
     Receive({bytes, static_cast<size_t>(n)});
   }
 }
@@ -163,7 +163,7 @@ void Stream::ReadLine(std::string_view line) {
     return;
   }
   n_tokens_ = NumberAfter(line, "tokens_predicted");
-  End(n_tokens_ > 0 ? "" : "the last event does not say how many tokens were predicted");
+  End(n_tokens_ > 0 ? "" : "the last event lacks tokens_predicted");
 }
 
 }  // namespace winnow::bench

@@ -7,8 +7,8 @@ from verdicts import of_parts, yes_or_no
 
 TITLE = "D2O"
 INTRO = """
-The paper runs Llama, Falcon and Mistral models at 20 % of the prompt. Rows here run the model inside the binary (6.2 M parameters)
-on books it was not trained on, at a fifth of the cache: the distance from the full cache's predictions (KL divergence, nats a token),
+The paper runs Llama, Falcon and Mistral models at 20 % of the prompt. These rows run the bundled model (6.2 M parameters)
+on books it was not trained on, at a fifth of the cache: the distance from the full cache's predictions (KL divergence, nats per token),
 and codes hidden in the text. `total=true` makes all layers together hold the budget, so that methods are compared at equal entries;
 `bytes` and `policy` compare them at equal bytes.
 """

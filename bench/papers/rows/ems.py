@@ -9,9 +9,8 @@ from verdicts import IN_KIND, NOT, OPEN, apart, of_parts, of_signs, sign, yes_or
 
 TITLE = "EMS"
 INTRO = """
-The paper runs Llama-2-7B, Llama-3-8B, LongChat-7B and Mistral-7B on LongBench with 256 entries. Rows here run the model inside the
-binary (6.2 M parameters) on codes hidden in books (per cent of answers found with an eighth of the cache) and on its predictions of
-plain text (KL divergence from the full cache, nats a token). EMS keeps up to 16 bytes of state an entry; `metadata` says what that is.
+The paper runs Llama-2-7B, Llama-3-8B, LongChat-7B and Mistral-7B on LongBench with 256 entries. These rows run the bundled model (6.2 M parameters) on codes hidden in books (per cent of answers found with an eighth of the cache) and on its predictions of
+plain text (KL divergence from the full cache, nats per token). EMS keeps up to 16 bytes of state an entry; `metadata` says what that is.
 
 Speed: a step at 256 entries and gamma=4 on real text takes 1.42 ([Zen 5](../benchmarks/zen5/kv-speed.md)) to 1.63 times
 ([an EPYC in use by others](../benchmarks/kv-speed.md)) as long as a full cache's step over as many entries as it expands to. The goal was 1.15: missed.
@@ -185,7 +184,7 @@ ROWS = [
     Row("metadata", "section 5.4", "what EMS keeps beside keys and values is 0.97 % of the full cache", "256 of 4,096 entries, gamma 4, heads of 128 dimensions: 0.97 % of the keys",
         [f"{FEW_NEEDLE.replace('--lengths 1024', '--lengths 3840').replace('5-95+10', '25-75+50')} --kv-size 256 --kv-method ems,streaming"],
         field(measure_metadata, metadata_text, metadata_verdict), beds=False,
-        note="texts of 3,840 tokens; heads of the model inside have 32 dimensions, so that the same state weighs four times as much; "
+        note="texts of 3,840 tokens; heads of the bundled model have 32 dimensions, so that the same state weighs four times as much; "
         "measured as the bytes beyond those of StreamingLLM, which has as many rows and no state"),
     Row("batch", "Table 3", "3.85 to 6.74 times the full cache's throughput at a fixed memory", "128+4096: 3.94 times; 4096+4096: 3.85 times",
         ["eval throughput --grid 128+2048,2048+2048 --memory-limit 64M --runs 3 --kv-method ems --kv-size 256"],

@@ -6,7 +6,7 @@ from verdicts import MEASURED, apart, claims_hold, of_parts, of_signs, sign, yes
 
 TITLE = "HBW-KV"
 INTRO = """
-The paper runs LWM-Text-Chat-1M, LongChat-7B and Mistral-7B. Rows here run the model inside the binary (6.2 M parameters) on codes
+The paper runs LWM-Text-Chat-1M, LongChat-7B and Mistral-7B. These rows run the bundled model (6.2 M parameters) on codes
 hidden in books: the per cent of answers found with an eighth of the cache, and the distance from the full cache's predictions.
 Votes are pooled as SnapKV pools them unless a row says otherwise.
 """

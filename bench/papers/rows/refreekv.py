@@ -8,10 +8,10 @@ from verdicts import IN_KIND, MEASURED, NOT, OPEN, of_parts, of_signs, sign, yes
 
 TITLE = "ReFreeKV"
 INTRO = """
-The paper runs Llama-3-8B, Mistral-7B and Qwen2.5 on 13 data sets. Rows here run the model inside the binary (6.2 M parameters)
+The paper runs Llama-3-8B, Mistral-7B and Qwen2.5 on 13 data sets. These rows run the bundled model (6.2 M parameters)
 on codes hidden in books: is the answer that of the full cache, and how much was kept. As the model finds nearly every such code,
 rows that compare variants also read plain text: the distance from the full cache's predictions (KLD) and what the text's own
-tokens lose (both nats a token).
+tokens lose (both nats per token).
 """
 LONG_KLD = KLD.replace("--lengths 1024", "--lengths 2048")  # half of a window is the prompt: the same length as the prompts of NEEDLE
 FEW_LONG_KLD = LONG_KLD.replace("--samples 8", "--samples 4")
@@ -171,7 +171,7 @@ ROWS = [
     Row("shares", "main table (budgets)", "the share kept follows the task and the input", "about 15 % of summaries, above 90 % of mathematics",
         [f"{NEEDLE} --kv-method refreekv", f"{LONG_KLD} --kv-method refreekv"], Reader(measure_shares, shares_text, lambda found: MEASURED),
         note="codes in books against the books themselves, prompts of about 1,000 tokens; KLD is the distance from the full cache's predictions, "
-        "nats a token; bytes are those after the prompt"),
+        "nats per token; bytes are those after the prompt"),
     Row("tasks", "main table", "keeps about 15 % on summaries and above 90 % on mathematics", "13 data sets",
         cannot="needs a model that solves these tasks; the share kept by the model inside says nothing about them"),
 ]  # fmt: skip

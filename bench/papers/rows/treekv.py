@@ -7,8 +7,7 @@ from verdicts import apart, claims_hold, is_close, of_parts, of_signs, sign, yes
 
 TITLE = "TreeKV"
 INTRO = """
-The paper runs Llama-2-7B on PG19 and OpenWebText2 and Llama-3.2-1B-Instruct on LongBench. Rows here run the model inside the
-binary (6.2 M parameters, 4096 tokens of context) on books it was not trained on, at smaller sizes: they say whether an ordering holds,
+The paper runs Llama-2-7B on PG19 and OpenWebText2 and Llama-3.2-1B-Instruct on LongBench. These rows run the bundled model (6.2 M parameters, 4096 tokens of context) on books it was not trained on, at smaller sizes: they say whether an ordering holds,
 not what a large model's number is. All methods of a stream have the paper's regions: 4 first entries, half of the budget recent.
 """
 H2O = "h2o:sinks=4,recent=0.5,positions=reassigned"
@@ -56,7 +55,7 @@ ROWS = [
     Row("sliding", "Tables 1, 2", "in sliding windows TreeKV predicts better than StreamingLLM, H2O and TOVA with the same regions",
         "PG19 at 8k: 6.88; StreamingLLM 7.19, H2O 7.08, TOVA 7.06", [f"{SLIDING} --kv-method {RIVALS},treekv"],
         compare("nll", best="treekv", lower=True, over=("streaming", *SHORT), short=SHORT),
-        note="nats a token; windows of 2048 tokens, 256 entries, as the paper's 8k and 1024"),
+        note="nats per token; windows of 2048 tokens, 256 entries, as the paper's 8k and 1024"),
     Row("sliding-4k", "Tables 1, 2", "within the trained length better than StreamingLLM and H2O; TOVA is better still", "PG19 at 4k: 7.02; StreamingLLM 7.19, H2O 7.06, TOVA 7.00",
         [f"eval perplexity --data BOOKS --lengths 4096 --stride 2048 --samples 2 --chunks 2 --kv-size 1024 --kv-method {RIVALS},treekv"],
         compare("nll", best="treekv", lower=True, short=SHORT, verdict=tova_is_better), note="the paper's cache and regions: of 1,024 entries 4 are the first, 508 recent and 512 chosen; StreamingLLM chooses none"),
@@ -66,7 +65,7 @@ ROWS = [
     Row("web", "Table 2", "the same on pages of the web, with a stride of 1024", "OpenWebText2 at 8k: 5.45; StreamingLLM 5.62, H2O 5.48, TOVA 5.50",
         [f"{SLIDING.replace('BOOKS', 'ESSAYS').replace('--samples 4', '--samples 12')} --kv-method {RIVALS},treekv"],
         compare("nll", best="treekv", lower=True, over=("streaming", *SHORT), short=SHORT),
-        note="OpenWebText2 is not here: Paul Graham's essays instead, those of 2,048 tokens or more, unlike what the model inside has read; "
+        note="OpenWebText2 is not here: Paul Graham's essays instead, those of 2,048 tokens or more, unlike what the bundled model has read; "
         "windows and entries as in `sliding`"),
     Row("stream", "Figure 4", "over 10 M tokens TOVA and H2O drift upwards, StreamingLLM is flat, TreeKV is flat and lowest", "no numbers printed",
         [f"eval perplexity --protocol stream --every 100000 --data BOOKS --kv-size 1024 --kv-method {method}" for method in ("streaming", H2O, TOVA, "treekv")],
@@ -82,7 +81,7 @@ ROWS = [
     Row("parameters", "block, prefill_sinks, reduce", OURS, "no numbers printed",
         [f"{FEW_KLD} --kv-ratio 0.125 --kv-method treekv," + ",".join(
             f"treekv:{p}" for p in ("block=8", "block=16", "block=64", "prefill_sinks=4", "reduce=max", "reduce=sum"))],
-        measured(compare("kld", best="treekv", lower=True)), note="KL divergence from the full cache, nats a token: the first half of a text is a prompt, which goes by blocks"),
+        measured(compare("kld", best="treekv", lower=True)), note="KL divergence from the full cache, nats per token: the first half of a text is a prompt, which goes by blocks"),
     Row("cycle", "Algorithm 1 (cycle)", "the pointer moves by two as printed, or by one", "no numbers printed",
         [f"{FEW} --kv-method treekv:prefill=step,treekv:prefill=step,cycle=literal"],
         compare("nll", best="treekv:prefill=step", lower=True), note="half as many windows; by one is a choice of ours"),
