@@ -149,7 +149,8 @@ int Calibrate(Arguments arguments) {
   }
   if (flags.output.empty()) {
     if (flags.model.model == kBundled) {
-      return Misuse("calibrate", "the model inside has its profile inside; for another file, -o");
+      return Misuse("calibrate",
+                    "the bundled model contains its profile; give -o to write another file");
     }
     flags.output = runtime::ProfilePath(flags.model.model);
   }

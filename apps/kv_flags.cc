@@ -44,7 +44,7 @@ void AddQualityFlag(FlagTable& table, KvFlags& flags) {
   flags.has_quality = true;
   AddParsed(table, {"--kv-quality"}, "KL",
             "budget (experimental): the smallest with which, by an estimate, what comes after the "
-            "prompt is on average within this KL divergence of the full cache, in nats a token, "
+            "prompt is on average within this KL divergence of the full cache, in nats per token, "
             "such as 0.03. Takes as long as reading the prompt five to eight times",
             &flags.quality, ParseNats);
 }

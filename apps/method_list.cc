@@ -68,8 +68,8 @@ void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv) {
   kv.has_quality = true;
   AddList(table, "--kv-quality",
           "budgets (experimental): for each prompt the smallest with which, by an estimate, what "
-          "comes after it is "
-          "on average within this KL divergence of the full cache, in nats a token, such as 0.01",
+          "comes after it is on average within this KL divergence of the full cache, in nats per "
+          "token, such as 0.01",
           &lists.qualities, ParseNats);
 }
 

@@ -10,7 +10,7 @@
 
 namespace winnow::apps {
 
-// Name of the model inside the binary, and the default of -m. A file of that name is ./bundled.
+// Name of the bundled model, and the default of -m. A file of that name is ./bundled.
 inline constexpr const char* kBundled = "bundled";
 // Help of -m.
 inline constexpr const char* kModelHelp =

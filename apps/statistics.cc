@@ -49,7 +49,7 @@ std::string QualityText(const Session& session) {
   const QualityInfo& quality = *info.quality;
   if (quality.tokens == 0) return ", no less met the quality asked for";
   return ", KL divergence about " + Fixed(quality.kl, 4) + " +- " +
-         Fixed(quality.standard_error, 4) + " nats a token (" + std::to_string(quality.tokens) +
+         Fixed(quality.standard_error, 4) + " nats per token (" + std::to_string(quality.tokens) +
          " compared, 99 % below " + Fixed(quality.p99, 3) + ")";
 }
 

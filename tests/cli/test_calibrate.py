@@ -64,7 +64,7 @@ class CalibrateTest(CliTest):
         shutil.copy(self.profile, f"{other}.profile")
         outcome = winnow(*self.run_flags, "-m", other)
         self.assertEqual(outcome.code, 1)
-        self.assertIn("made of another model", outcome.err)
+        self.assertIn("belongs to another model", outcome.err)
         self.assertIn("other.gguf.profile", outcome.err)
 
     def test_a_short_text_has_only_so_many_prompts(self):
@@ -85,7 +85,7 @@ class CalibrateTest(CliTest):
     def test_bad_input(self):
         self.assert_misused(self.calibrate("--prompts", "0"), "--prompts", "at least 1")
         self.assert_misused(self.calibrate("--length", "10"), "--length", "at least 64")
-        self.assert_misused(winnow("calibrate"), "has its profile inside")
+        self.assert_misused(winnow("calibrate"), "contains its profile")
         short = winnow("calibrate", "-m", self.model, "-f", self.file("short.txt", "Once."), "--length", "64")
         self.assertEqual(short.code, 1)
         self.assertIn("expected at least 64", short.err)

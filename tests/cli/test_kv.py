@@ -147,7 +147,7 @@ class Kv(CliTest):
             self.assertLess(kept["50"], kept["1e-9"] / 10)
             outcome = self.assert_done(winnow(*flags, "--kv-method", method, "--kv-quality", "50"))
             self.assertIn(f"method {method}, KL divergence up to 50 nats", outcome.err)
-            self.assertRegex(outcome.err, r"KL divergence about [0-9.]+ \+- [0-9.]+ nats a token \([0-9]+ compared, 99 % below [0-9.]+\)")
+            self.assertRegex(outcome.err, r"KL divergence about [0-9.]+ \+- [0-9.]+ nats per token \([0-9]+ compared, 99 % below [0-9.]+\)")
 
     def test_a_size_that_was_found_may_be_more_than_the_budget(self):
         limited = ["-n", "3", "--kv-method", "refreekv:threshold=0.0001", "--kv-size", "20"]
