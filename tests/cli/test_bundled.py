@@ -1,4 +1,4 @@
-"""The model inside the binary, and the document of `make demo`."""
+"""The bundled model, and the document of `make demo`."""
 
 import hashlib
 import pathlib

@@ -217,7 +217,7 @@ int main(int argc, char** argv) {
   uint64_t n_accepted = 0;
   std::map<std::string, uint64_t> kinds;  // of errors, without the digits
   for (uint64_t i = first; i - first < count; ++i) {
-    std::snprintf(g_line, sizeof(g_line), "again with --seed %llu --count 1\n",
+    std::snprintf(g_line, sizeof(g_line), "repeat with --seed %llu --count 1\n",
                   static_cast<unsigned long long>(i));
     alarm(kCaseTimeoutSeconds);
     std::string bytes;
@@ -228,7 +228,8 @@ int main(int argc, char** argv) {
     alarm(0);
     n_accepted += problem.empty() ? 1 : 0;
     if (!std::ranges::all_of(problem, [](char c) { return c >= ' ' && c <= '~'; })) {
-      std::fprintf(stderr, "session_mutations: no printable line: %s\n", problem.c_str());
+      std::fprintf(stderr, "session_mutations: an error message is not printable: %s\n",
+                   problem.c_str());
       std::abort();
     }
     std::erase_if(problem, [](char c) { return c >= '0' && c <= '9'; });

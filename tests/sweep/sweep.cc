@@ -36,7 +36,7 @@ void OnFatalSignal(int signal) {
 std::string Line(const Case& c) {
   char hex[32];
   std::snprintf(hex, sizeof(hex), "0x%llx", static_cast<unsigned long long>(c.seed));
-  return std::string("sweep: again with: winnow_sweep --case ") + hex +
+  return std::string("sweep: repeat with: winnow_sweep --case ") + hex +
          "\nsweep: " + winnow::sweep::Describe(c) + "\n";
 }
 

@@ -115,7 +115,7 @@ class SweepSession {
     if (turn.start == Turn::Start::kFork) {
       auto fork = session_->Fork();
       if (!fork) return Refused(fork.error()), false;
-      if (StateNow(**fork) != StateNow(*session_)) return Fail("a fork is not its original");
+      if (StateNow(**fork) != StateNow(*session_)) return Fail("a fork differs from its original");
       session_ = std::move(fork).value();
     }
     const State before = StateNow(*session_);
@@ -132,7 +132,8 @@ class SweepSession {
       return true;
     }
     if (!reserved && turn.n_prompt > 0) {
-      return Fail("the plan refuses a prompt that is read: " + reserved.error().message);
+      return Fail("the plan refuses a prompt that the session accepts: " +
+                  reserved.error().message);
     }
     counts_.n_tokens += turn.n_prompt;
     if (session_->n_tokens() != std::ssize(before.tokens) + turn.n_prompt) {
@@ -174,7 +175,8 @@ class SweepSession {
         // A method's cache may reach its capacity before the text does; bytes may not run out while
         // there is room.
         const bool bytes = done.error().message.find("bytes") != std::string::npos;
-        return !bytes || Fail("room for a token that is refused: " + done.error().message);
+        return !bytes ||
+               Fail("a token was refused although there is room: " + done.error().message);
       }
       ++counts_.n_tokens;
       Within(case_.memory_bytes, "a generated token");
@@ -192,7 +194,7 @@ class SweepSession {
   bool CheckEntries() {
     Within(case_.memory_bytes == 0 ? int64_t{1} << 60 : case_.memory_bytes, "the session");
     for (const float logit : session_->logits()) {
-      if (!std::isfinite(logit)) return Fail("logits that are no numbers");
+      if (!std::isfinite(logit)) return Fail("logits are not finite");
     }
     for (const std::vector<cache::Position>& kept : StateNow(*session_).kept) {
       for (size_t i = 0; i < kept.size(); ++i) {
@@ -251,7 +253,7 @@ std::string Runner::Run(const Case& c) {
   problem = again.Run();
   if (!problem.empty()) return problem;
   if (first_run.ends() == again.ends()) return "";
-  return "other bits with " + std::to_string(c.other_threads) + " threads";
+  return "different bits with " + std::to_string(c.other_threads) + " threads";
 }
 
 }  // namespace winnow::sweep
