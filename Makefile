@@ -3,12 +3,12 @@
 
 BUILD := build/release
 
-demo: deps             ## install what is missing, build the program alone, ask the model inside about a document
+demo: deps             ## install what is missing, build the program alone, ask the bundled model about a document
 	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
 	@cmake --build --preset release --target winnow
 	@tools/demo.sh $(BUILD)
 
-serve: deps            ## the same up to the build, then an HTTP server on the model inside; FLAGS="-m model.gguf --port 8081"
+serve: deps            ## the same up to the build, then an HTTP server on the bundled model; FLAGS="-m model.gguf --port 8081"
 	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
 	@cmake --build --preset release --target winnow
 	@$(BUILD)/winnow serve $(FLAGS)
