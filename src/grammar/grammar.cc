@@ -82,7 +82,7 @@ struct Tool {
 
 // Errors: those of GrammarSet::Calls.
 Result<std::vector<Tool>> ReadTools(std::span<const ToolSchema> tools) {
-  if (tools.empty()) return Error{"tools: there are none to call"};
+  if (tools.empty()) return Error{"tools: the list is empty"};
   if (tools.size() > kMaxTools) {
     return Error{"tools: found " + std::to_string(tools.size()) +
                  " that can be called, expected at most " + std::to_string(kMaxTools)};
@@ -161,7 +161,7 @@ struct Matcher::Data {
       problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading.ms)) +
                 " ms of computing for " + std::to_string(reading.n_tokens) +
                 " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
-                "; fewer ways to read the same text make it faster";
+                "; a less ambiguous grammar is faster";
     }
     return problem.empty() && *answer;
   }
@@ -278,7 +278,7 @@ Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile
                 }));
   if (!matcher.MayBegin()) {
     // {"$ref": "#"} and similar schemas compile, but no text ends them.
-    if (matcher.problem().empty()) return Error{what + ": nothing can satisfy it"};
+    if (matcher.problem().empty()) return Error{what + " cannot be satisfied"};
     return Error{matcher.problem()};
   }
   return matcher;

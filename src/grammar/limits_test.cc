@@ -114,7 +114,7 @@ TEST_F(LimitsTest, Grammars) {
       {"ambiguous", "root ::= root root | \"a\" | \"b\""},
       {"ambiguous, three", "root ::= root root root | root root | \"a\" | \"\""},
       {"left recursion", "root ::= root \"a\" | \"a\""},
-      {"itself", "root ::= root", "nothing can satisfy it"},
+      {"itself", "root ::= root", "cannot be satisfied"},
       {"itself or nothing", "root ::= root | \"\""},
       {"nothing", "root ::= \"\""},
       {"empty star", "root ::= (\"\")*"},
@@ -147,7 +147,7 @@ TEST_F(LimitsTest, Schemas) {
   }
   for (int i = 0; i < 450; ++i) properties["p" + std::to_string(i)] = {{"type", "string"}};
   for (int i = 0; i < 9; ++i) counted["p" + std::to_string(i)] = {{"type", "integer"}};
-  const std::string nothing = "nothing can satisfy it";
+  const std::string nothing = "cannot be satisfied";
   const std::tuple<const char*, Json, std::string> schemas[] = {
       {"properties", {{"type", "object"}, {"properties", properties}}, ""},
       {"anyOf", {{"anyOf", options}}, ""},

@@ -81,7 +81,7 @@ Result<Json> ParseSchema(const std::string& what, const std::string& text, Schem
   size.bytes += text.size();
   if (size.bytes > kMaxSchemaBytes) return TooLarge(all, "bytes", size.bytes, kMaxSchemaBytes);
   Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return Error{what + " is no JSON object"};
+  if (!parsed.is_object()) return Error{what + " is not a JSON object"};
   WINNOW_TRY(CheckValues(all, parsed, 0, size));
   if (size.counted_properties * static_cast<double>(size.values) > kMaxCountedValues) {
     return Error{all + " counts up to " +

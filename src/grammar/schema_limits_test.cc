@@ -42,7 +42,7 @@ TEST(SchemaLimitsTest, ErrorsNameWhatIsTooLarge) {
   EXPECT_EQ(
       Problem({{"patternProperties", {{"(a)+", Json::object()}}}}),
       "the schema: pattern '(a)+' repeats a group; only characters and classes can be repeated");
-  EXPECT_EQ(Problem(Json::array()), "the schema is no JSON object");
+  EXPECT_EQ(Problem(Json::array()), "the schema is not a JSON object");
   EXPECT_EQ(Problem(Pattern(256)), "none");
 }
 

@@ -31,7 +31,7 @@ class Constraints(CliTest):
 
     def test_what_is_none(self):
         self.assert_failed(self.run_with("--grammar", "root ::= x"), "--grammar", "line 1", "'x' is not defined")
-        self.assert_failed(self.run_with("--json-schema", "[]"), "--json-schema", "no JSON object")
+        self.assert_failed(self.run_with("--json-schema", "[]"), "--json-schema", "not a JSON object")
 
 
 if __name__ == "__main__":
