@@ -115,7 +115,7 @@ Value Interpreter::EvaluateUnlimited(const Expression& e) {
     case Kind::kNamespaceAttribute:
       break;  // never evaluated by themselves
   }
-  return Fail("a slice stands outside of brackets");
+  return Fail("a slice outside of brackets");
 }
 
 Value Interpreter::Lookup(std::string_view name) {
@@ -196,7 +196,7 @@ std::optional<Arguments> Interpreter::EvaluateArguments(const Expression& e) {
     for (const Dict::Entry& entry : map.dict()->entries) {
       const Text* name = entry.key.text();
       if (name == nullptr) {
-        Fail("** before a dict whose keys are no texts");
+        Fail("** before a dict whose keys are not texts");
         return std::nullopt;
       }
       out.keywords.emplace_back(name->bytes(), entry.value);

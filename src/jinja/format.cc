@@ -165,7 +165,7 @@ Spec BraceSpec(Interpreter& in, std::string_view text) {
   if (at < text.size()) spec.type = text[at++];
   static constexpr std::string_view kTypes = "sdxXobeEfFgGn%";
   if (at != text.size() || (spec.type != 0 && kTypes.find(spec.type) == std::string_view::npos)) {
-    in.Fail("format: '" + std::string(text.substr(0, 40)) + "' is no format that is known here");
+    in.Fail("format: '" + std::string(text.substr(0, 40)) + "' is not a supported format");
   }
   return spec;
 }
@@ -276,7 +276,7 @@ Value PercentFormat(Interpreter& in, const Text& format, const Value& values) {
       }
       AppendPadded(in, NumberText(in, value, spec), spec, '>', &out);
     } else {
-      return in.Fail(std::string("format: '%") + spec.type + "' is not known here");
+      return in.Fail(std::string("format: '%") + spec.type + "' is not supported");
     }
     if (in.failed()) return Value();
   }

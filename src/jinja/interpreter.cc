@@ -261,7 +261,7 @@ bool Interpreter::Assign(const Expression& target, Value value, Scope* scope) {
     const Value holder = Lookup(target.text);
     auto* space = holder.object() == nullptr ? nullptr : dynamic_cast<Namespace*>(holder.object());
     if (space == nullptr) {
-      Fail("'" + target.text + "' is no namespace: its attributes cannot be set");
+      Fail("'" + target.text + "' is not a namespace: its attributes cannot be set");
       return false;
     }
     space->values()->Set(Text(target.operators[0], true), std::move(value));

@@ -180,7 +180,7 @@ std::optional<std::vector<Value>> Interpreter::Iterate(const Value& value) {
       if (!Step()) return std::nullopt;
     }
   } else if (!value.is_undefined()) {
-    Fail("a value of type " + std::string(TypeName(value)) + " cannot be gone through");
+    Fail("a value of type " + std::string(TypeName(value)) + " is not iterable");
     return std::nullopt;
   }
   return out;

@@ -259,7 +259,7 @@ const Statement* Parser::ParseCallBlock() {
   if (current().IsOperator("(")) ParseSignature(block);
   block->value = ParseExpression();
   if (!failed() && block->value->kind != ExpressionKind::kCall) {
-    Fail(block->line, "'call' is followed by no call of a macro");
+    Fail(block->line, "'call' must be followed by a macro call");
   }
   ParseMacroBody("endcall", block);
   return block;

@@ -61,7 +61,7 @@ Result<std::string> Unescape(std::string_view text) {
       }
       i += n;
       // Python would keep a lone surrogate, but UTF-8 cannot encode it.
-      if (IsSurrogate(*code)) return Error{"an escape of a surrogate, which is no character"};
+      if (IsSurrogate(*code)) return Error{"an escape of a surrogate, which is not a character"};
       AppendUtf8(out, *code);
     } else if (letter == 'N') {
       return Error{"the escape \\N{...} is not supported: write \\u and the code"};
