@@ -179,8 +179,8 @@ Result<std::unique_ptr<Algorithm>> MakeSentencePiece(const AlgorithmInput& input
   }
   if (vocabulary.scores.empty()) {
     input.warnings.push_back(
-        "tokenizer: tokenizer.ggml.scores is missing: every token counts as equally likely, text "
-        "will be cut badly");
+        "tokenizer: tokenizer.ggml.scores is missing: all tokens count as equally likely, "
+        "tokenization will be poor");
   }
   int n_bytes = 0;
   for (TokenId token = 0; token < vocabulary.size(); ++token) {

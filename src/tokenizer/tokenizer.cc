@@ -173,9 +173,8 @@ class VocabularyTokenizer final : public Tokenizer {
       }
       if (!vocabulary_.pre) {
         warnings_.push_back(
-            "tokenizer: tokenizer.ggml.pre is missing: using 'default', which cuts text otherwise "
-            "than the model was "
-            "trained with; quality will suffer");
+            "tokenizer: tokenizer.ggml.pre is missing: using 'default', which splits text "
+            "differently from the model's training; quality will suffer");
       }
       pre_ = vocabulary_.pre.value_or("default");
       WINNOW_ASSIGN(const PreTokenizer pre_tokenizer, PreTokenizer::Make(pre_));
