@@ -112,7 +112,7 @@ TEST_F(ApiGenerate, ASamplerGoesOn) {
   going_on.sampler = NewOtherModel().NewSampler({}).value();
   Session session = NewSession();
   EXPECT_EQ(session.Generate(prompt_, going_on).error().message,
-            "Generate: the sampler is of another model");
+            "Generate: the sampler belongs to another model");
 }
 
 TEST_F(ApiGenerate, AConstraintHoldsForEveryAnswer) {
@@ -137,7 +137,7 @@ TEST_F(ApiGenerate, AConstraintHoldsForEveryAnswer) {
   EXPECT_EQ(model_->NewJsonConstraint("no schema").error().code, ErrorCode::kInvalid);
   options.constraint = NewOtherModel().NewGrammarConstraint(R"(root ::= "piece7")").value();
   EXPECT_EQ(session.Generate(prompt_, options).error().message,
-            "Generate: the constraint is of another model");
+            "Generate: the constraint belongs to another model");
   EXPECT_EQ(scheduler.Submit(prompt_, options).error().code, ErrorCode::kInvalid);
 }
 

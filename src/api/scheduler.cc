@@ -202,11 +202,11 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
                                   const SessionOptions& session, bool has_session) {
   WINNOW_TRY(api::CheckOptions(options, impl_->engine->tokenizer().vocabulary_size()));
   if (options.sampler) {
-    return Error{.message = "a `sampler` is of sessions; a scheduler takes `sampling`",
+    return Error{.message = "`sampler` works only with sessions; use `sampling`",
                  .code = ErrorCode::kInvalid};
   }
   if (options.constraint && options.constraint.impl_->tokenizer != &impl_->engine->tokenizer()) {
-    return Error{.message = "Submit: the constraint is of another model",
+    return Error{.message = "Submit: the constraint belongs to another model",
                  .code = ErrorCode::kInvalid};
   }
   auto pending = std::make_shared<Pending::Impl>();

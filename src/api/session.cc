@@ -28,7 +28,7 @@ static_assert(
     static_cast<int>(StopReason::kCancelled) == static_cast<int>(runtime::StopReason::kCancelled));
 
 Error WrongModelError(const char* what) {
-  return Error{.message = std::string("Generate: the ") + what + " is of another model",
+  return Error{.message = std::string("Generate: the ") + what + " belongs to another model",
                .code = ErrorCode::kInvalid};
 }
 
