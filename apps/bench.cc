@@ -92,7 +92,7 @@ FlagTable MakeTable(BenchFlags& flags) {
           "tokens of a prompt computed at a time in a layer", &flags.micro_batches, numbers);
   table.Add({"--cpu-target"}, "NAME", "instruction set to use; empty: the best there is",
             &flags.cpu_target);
-  table.Switch({"--deterministic"}, "the same bits for a text alone and beside others",
+  table.Switch({"--deterministic"}, "bit-identical results regardless of batching",
                &flags.deterministic);
   AddKvFlags(table, flags.log_flags.kv, MethodFlag::kOwn);
   AddBudgetListFlags(table, flags.budgets);

@@ -24,8 +24,7 @@ FlagTable MakeTable(ChatFlags& flags) {
                   "/help lists the commands. Works through a pipe too. With -f "
                   "the messages are questions on a document, each answered on its own.");
   table.Group("Conversation");
-  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
-            &flags.system);
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "system prompt", &flags.system);
   table.Add({"-sysf", "--system-prompt-file"}, "FILE", "the same, from a file", &flags.system_file);
   table.Add({"-p", "--prompt"}, "TEXT", "the first message", &flags.first_message);
   table.Add({"-f", "--file"}, "FILE",
@@ -35,7 +34,7 @@ FlagTable MakeTable(ChatFlags& flags) {
   table.Switch({"-st", "--single-turn"}, "one message, one answer, then end", &flags.single_turn);
   AddTemplateFlags(table, flags.chat_template, flags.chat_template_file);
   table.Add({"-n", "--predict", "--n-predict"}, "N",
-            "tokens of an answer at most; -1: until the model ends or the context is full",
+            "maximum tokens of an answer; -1: until the model ends or the context is full",
             &flags.n_predict);
   table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT",
             "end an answer before this text; can be repeated", &flags.stop);
@@ -43,16 +42,9 @@ FlagTable MakeTable(ChatFlags& flags) {
                &flags.escape);
   table.Switch({"--no-escape"}, "leave backslashes alone", &flags.escape, false);
   table.Switch({"--no-perf"}, "no line of statistics after an answer", &flags.statistics, false);
-  table.Add({"--history-file"}, "FILE",
-            "where what is typed on a terminal is kept for the arrow keys of later chats",
+  table.Add({"--history-file"}, "FILE", "history file for messages typed on a terminal",
             &flags.history_file);
-  table.Add({{"--no-history"},
-             "",
-             "keep nothing of what is typed",
-             "",
-             {},
-             false,
-             [&flags](std::string_view) {
+  table.Add({{"--no-history"}, "", "keep no history", "", {}, false, [&flags](std::string_view) {
                flags.history_file.clear();
                return Result<void>();
              }});

@@ -171,7 +171,7 @@ Result<void> CommandFiles::CheckDistinct() const {
     if (standard) others.push_back(*standard);
   }
   for (const OutputEntry& output : outputs_) {
-    if (output.path == "-") return Error{output.flag + ": '-' is no file here; give a name"};
+    if (output.path == "-") return Error{output.flag + ": '-' is not a file here; give a name"};
     WINNOW_TRY(CheckAgainstInputs(output));
     for (const File& other : others) {
       if (!output.identity || output.identity != other.identity) continue;

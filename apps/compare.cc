@@ -50,26 +50,25 @@ FlagTable MakeTable(CompareFlags& flags) {
   table.Add({"-p", "--prompt"}, "TEXT", "the document itself", &flags.document.text);
   AddRawTextFlag(table, flags.document);
   table.Add({"-q", "--question"}, "TEXT",
-            "what is asked, after the document; with --hide-question several times",
+            "a question, asked after the document; can be repeated with --hide-question",
             &flags.asked.texts);
   table.Switch({"--hide-question"},
                "the document is read, and compressed, before anything is asked; every question is "
                "about the document alone",
                &flags.asked.hidden);
   table.Add({"-a", "--answer"}, "TEXT",
-            "the right answer, one for each -q: says which answers have it, and where it stands in "
-            "the document. Without it answers are held against the full cache's",
+            "the right answer, one for each -q: says which answers contain it, and where the "
+            "document does. Without it answers are compared with the full cache's",
             &flags.asked.right);
-  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
-            &flags.system);
-  table.Add({"--chat-template"}, "NAME",
-            "how the question is written down; empty: as the model's file says",
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "system prompt", &flags.system);
+  table.Add({"--chat-template"}, "NAME", "chat template; empty: the model's own",
             &flags.chat_template);
-  table.Switch({"--raw"},
-               "no chat template: the document, a line feed, the question. This is what is done "
-               "where the model's file has no template",
-               &flags.raw);
-  table.Add({"-n", "--predict", "--n-predict"}, "N", "tokens of an answer at most",
+  table.Switch(
+      {"--raw"},
+      "no chat template: the document, a line feed, the question. This is the default if the "
+      "model has no template",
+      &flags.raw);
+  table.Add({"-n", "--predict", "--n-predict"}, "N", "maximum tokens of an answer",
             &flags.n_predict);
   table.Switch({"--json"}, "one JSON object on stdout", &flags.json);
   table.Add({"--report"}, "FILE",

@@ -107,7 +107,7 @@ std::string KeptOfMarked(const ComparedCache& cache, const std::vector<bool>& ma
 std::string TableCaption(const AskedQuestions& asked) {
   std::string text;
   if (asked.right.empty()) {
-    text = "Same: whether the answer is the full cache's.";
+    text = "Same: whether the answer equals the full cache's.";
   } else if (asked.right.size() == 1) {
     text = "Right: whether the answer has " + asked.right[0] + " in it.";
   } else {
@@ -119,8 +119,8 @@ std::string TableCaption(const AskedQuestions& asked) {
       "over layers and heads, after the ";
   text += asked.hidden ? "document" : "prompt";
   text +=
-      "; answer kept: the share of the entries of those tokens in which the answer stands. Times "
-      "are of one run and no measurement.";
+      "; answer kept: the share of the entries of the tokens that contain the answer. Times are of "
+      "one run, not a measurement.";
   return text;
 }
 
@@ -254,13 +254,11 @@ Result<void> WriteComparePage(const ComparePage& content, const tokenizer::Token
     }
   }
   const bool is_marked = std::find(map.marked.begin(), map.marked.end(), true) != map.marked.end();
-  map.caption = std::string(asked.hidden ? "Before the questions."
-                                         : "Before the first token of "
-                                           "the answer.") +
-                " Choose a cache, a layer and a KV head; the first cache is the one whose answer "
-                "is best. " +
-                (is_marked ? "Underlined: where the answer stands."
-                           : "The answer does not stand in the prompt in so many words.");
+  map.caption =
+      std::string(asked.hidden ? "Before the questions."
+                               : "Before the first token of the answer.") +
+      " Choose a cache, a layer and a KV head; the first cache is the one with the best answer. " +
+      (is_marked ? "Underlined: the answer." : "The prompt does not contain the answer verbatim.");
   page.AddTable(CacheTable(content, map.marked));
   for (size_t i = 0; i < asked.texts.size() && asked.texts.size() > 1; ++i) {
     page.AddTable(QuestionTable(content, i));

@@ -60,7 +60,7 @@ Result<void> Conversation::Restore(const report::Record& notes) {
   const std::string saved_document = TextIn(notes, "document");
   if (store_.saves() && saved_document.empty() && notes.Find("messages") == nullptr) {
     return Error{store_.path() +
-                 ": belongs to 'winnow run', whose text this chat would write over; "
+                 ": belongs to 'winnow run', whose text this chat would overwrite; "
                  "--session-read-only leaves the file as it is"};
   }
   if (texts_.document && saved_document != document_hash_) {

@@ -128,7 +128,7 @@ class EvalRun {
       WINNOW_ASSIGN(file, eval::ResultsFile::Open(*flags_.results));
       if (file->n_skipped_lines() > 0) {
         log_.Warning(*flags_.results + ": " + std::to_string(file->n_skipped_lines()) +
-                     " lines are no results and were skipped");
+                     " lines are not results and were skipped");
       }
     }
     WINNOW_ASSIGN(auto loaded, Load(flags_.model, log_));
@@ -142,7 +142,7 @@ class EvalRun {
     const eval::TaskContext task_context = {engine.tokenizer(), prompts, context, log_, FlagFrom};
     WINNOW_ASSIGN(const std::vector<eval::Sample> samples, run_.samples(task_context));
     log_.Info("eval   " + std::string(task_.name) + ": " + std::to_string(samples.size()) +
-              " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
+              " samples under " + std::to_string(variants.size()) + " variants");
 
     if (run_.reads_token_by_token) WarnAboutIdleMethods(variants);
 

@@ -80,7 +80,7 @@ void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
   AddQualityListFlag(table, flags.budgets, flags.model.kv);
   AddList(table, {"--cache-types"}, "LIST",
           "everything for each of these cache types, such as f16,q8_0,q8_0/q4_0 (keys/values); the "
-          "first full cache is what the rest is held against",
+          "first full cache is the reference for the rest",
           &flags.cache_types, eval::ParseText);
   table.Add({"--full-type"}, "TYPE",
             "the type of that full cache, which then comes before all others [the first of "
@@ -107,7 +107,7 @@ std::string ListText() {
   for (const eval::Task& task : eval::Tasks()) text += " " + std::string(task.name);
   return text +
          ". 'winnow eval --list' says what each measures, 'winnow eval TASK --list' what data "
-         "it reads and which flags it obeys, 'winnow eval TASK --help' what they mean; "
+         "it reads and which flags it takes, 'winnow eval TASK --help' what they mean; "
          "docs/eval.md says more.";
 }
 
@@ -184,17 +184,15 @@ FlagTable MakeEvalTable(EvalFlags& flags, const eval::Task* task) {
   AddCacheFlags(table, flags);
   table.Group("Prompt");
   table.Add({"--chat-template"}, "NAME",
-            "how messages are written down; empty: as the model's file says, plain text if it says "
-            "nothing",
+            "chat template; empty: the model's own, or plain text if it has none",
             &flags.chat_template);
   table.Switch({"--raw"}, "plain text even for a model with a chat template", &flags.raw);
-  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
-            &flags.system);
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "system prompt", &flags.system);
   table.Group("Output");
   table.Add(
       {"--results"}, "FILE",
-      "every single result as a line of JSON, written as soon as it is there; results the file "
-      "already holds are not computed again, so that the same command goes on where it was "
+      "every single result as a line of JSON, written as soon as it is computed; results the file "
+      "already holds are not computed again, so that the same command continues where it was "
       "interrupted",
       &flags.results);
   table.Add({"--json"}, "FILE", "summary and single results as one JSON object, '-' for stdout",
@@ -211,8 +209,8 @@ FlagTable MakeEvalTable(EvalFlags& flags, const eval::Task* task) {
 Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags) {
   for (const auto& [name, text] : flags.given) {
     if (eval::FindOption(task, name) != nullptr) continue;
-    return Error{"flag " + FlagFrom(name) + " means nothing to " + std::string(task.name) +
-                 ", which obeys" + FlagsFrom(task)};
+    return Error{"flag " + FlagFrom(name) + " is not used by " + std::string(task.name) +
+                 ", which takes" + FlagsFrom(task)};
   }
   return {};
 }

@@ -132,7 +132,7 @@ void PrintCache(const model::Hyperparameters& h) {
     PrintLine("  " + LowerName(type),
               bytes ? PadLeft(HumanBytes(*bytes * kCacheTokens), 10) +
                           PadLeft(HumanBytes(*bytes * h.trained_context), 14)
-                    : "not possible: heads are no multiple of " +
+                    : "not possible: head sizes are not a multiple of " +
                           std::to_string(gguf::GetTypeInfo(type).block_elements));
   }
 }

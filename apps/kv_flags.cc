@@ -43,9 +43,9 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
 void AddQualityFlag(FlagTable& table, KvFlags& flags) {
   flags.has_quality = true;
   AddParsed(table, {"--kv-quality"}, "KL",
-            "budget (experimental): the smallest with which, by an estimate, what comes after the "
-            "prompt is on average within this KL divergence of the full cache, in nats per token, "
-            "such as 0.03. Takes as long as reading the prompt five to eight times",
+            "budget (experimental): the smallest whose estimated mean KL divergence from the full "
+            "cache, on text after the prompt, is at most this, in nats per token, such as 0.03. "
+            "Takes as long as reading the prompt five to eight times",
             &flags.quality, ParseNats);
 }
 

@@ -67,9 +67,9 @@ void AddBudgetListFlags(FlagTable& table, BudgetLists& lists) {
 void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv) {
   kv.has_quality = true;
   AddList(table, "--kv-quality",
-          "budgets (experimental): for each prompt the smallest with which, by an estimate, what "
-          "comes after it is on average within this KL divergence of the full cache, in nats per "
-          "token, such as 0.01",
+          "budgets (experimental): for each prompt the smallest whose estimated mean KL divergence "
+          "from the full cache, on text after the prompt, is at most this, in nats per token, such "
+          "as 0.01",
           &lists.qualities, ParseNats);
 }
 

@@ -59,10 +59,9 @@ void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help
   table.Add({"-b", "--batch-size"}, "N",
             "upper bound of -ub, as in llama.cpp; a prompt always goes through layer by layer",
             &flags.batch);
-  table.Switch(
-      {"--deterministic"},
-      "the same bits for a text alone and beside others; generating one alone takes longer",
-      &flags.deterministic);
+  table.Switch({"--deterministic"},
+               "bit-identical results regardless of batching; a single sequence is slower",
+               &flags.deterministic);
   table.Add(
       {"--cpu-target"}, "NAME",
       "instruction set to use, such as AVX2; empty: the best there is; reference: plain loops",
@@ -120,7 +119,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
   satisfied({"--simple-io"});
   satisfied({"--offline"});
 
-  const std::string no_gpu = "there is no GPU backend yet, everything runs on the CPU";
+  const std::string no_gpu = "no GPU backend yet, everything runs on the CPU";
   note({"-ngl", "--gpu-layers", "--n-gpu-layers"}, "N", no_gpu);
   note({"-sm", "--split-mode"}, "MODE", no_gpu);
   note({"-ts", "--tensor-split"}, "LIST", no_gpu);
@@ -171,7 +170,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
       "temperature";
   refuse({"--samplers", "--sampling-seq"}, "LIST", fixed_order);
   for (const char* name : {"--mirostat", "--xtc-probability", "--dry-multiplier", "--top-nsigma"}) {
-    refuse({name}, "N", "this sampler does not exist here");
+    refuse({name}, "N", "this sampler is not implemented");
   }
   for (const char* name :
        {"--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"}) {
@@ -182,7 +181,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
                            "--rope-freq-scale", "--override-kv", "--lora"}) {
     refuse({name}, "V", "the model is used as its file says");
   }
-  const std::string no_draft = "there is no speculative decoding here; leave the draft model out";
+  const std::string no_draft = "no speculative decoding yet; omit the draft model";
   refuse({"-md", "--model-draft"}, "FILE", no_draft);
   for (const char* name : {"--draft", "--draft-max", "--draft-min"}) refuse({name}, "N", no_draft);
   note({"-mmp", "--mmap-mode"}, "0|1", "model files are always memory-mapped");
@@ -232,7 +231,8 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
 Result<TensorType> ParseCacheType(const std::string& flag, const std::string& name) {
   const auto type = gguf::TensorTypeFromName(name);
   if (!type || !kernels::IsCacheType(*type)) {
-    return Error{"flag " + flag + ": '" + name + "' is not a cache type; there are " + kCacheTypes};
+    return Error{"flag " + flag + ": '" + name + "' is not a cache type; expected one of " +
+                 kCacheTypes};
   }
   return *type;
 }

@@ -23,8 +23,8 @@ namespace winnow::apps {
 namespace {
 
 constexpr std::string_view kOutOfMemory =
-    "out of memory; a smaller context (-c), cache type (-ctk, -ctv q8_0), budget (--kv-size) or "
-    "fewer threads (-t) need less";
+    "out of memory; try a smaller context (-c), cache type (-ctk, -ctv q8_0), budget (--kv-size) "
+    "or fewer threads (-t)";
 
 void OpenStandardFiles() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
@@ -102,8 +102,8 @@ void OnBusError(int signal, siginfo_t* info, void*) {
     WriteError("winnow: error: ");
     WriteError(path);
     WriteError(
-        ": cannot be read any more: the file was shortened or replaced while it was in use, or the "
-        "disk failed; start again with the whole file\n");
+        ": read failed: the file was truncated or replaced while it was in use, or the disk "
+        "failed; start again with the whole file\n");
     _exit(kFailed);
   });
   // Not caused by a file: restore the default action. Returning repeats the access.
@@ -111,14 +111,14 @@ void OnBusError(int signal, siginfo_t* info, void*) {
 }
 
 [[noreturn]] void OnTerminate() {
-  std::string_view reason = "ended by something nobody caught";
+  std::string_view reason = "uncaught exception";
   if (const std::exception_ptr problem = std::current_exception()) {
     try {
       std::rethrow_exception(problem);
     } catch (const std::bad_alloc&) {
       reason = kOutOfMemory;
     } catch (const std::system_error&) {
-      reason = "the system refused a thread or a lock; fewer threads (-t) need less";
+      reason = "the system refused a thread or a lock; try fewer threads (-t)";
     } catch (...) {
     }
   }
@@ -158,9 +158,9 @@ int RunGuarded(const std::function<int()>& program) {
     ConsoleLog().Error(std::string(kOutOfMemory) + LimitText());
   } catch (const std::system_error& problem) {
     ConsoleLog().Error("the system refused a thread: " + problem.code().message() +
-                       "; fewer threads (-t) need less" + LimitText());
+                       "; try fewer threads (-t)" + LimitText());
   } catch (const std::exception& problem) {
-    ConsoleLog().Error("cannot go on: " + std::string(problem.what()));
+    ConsoleLog().Error("internal error: " + std::string(problem.what()));
   }
   return kFailed;
 }

@@ -25,8 +25,9 @@ ResultWarnings::~ResultWarnings() {
   if (const int64_t n = counts.n_overflowed; n > 0) {
     log_.Warning(
         std::to_string(n) + (n == 1 ? " value was" : " values were") +
-        " too large for the cache and became infinite: results are wrong. -ctk bf16 -ctv bf16 "
-        "hold what a float does; f16 holds 65504, q8_0 127 and q4_0 8 times as much");
+        " too large for the cache and became infinite: results are wrong. Use -ctk bf16 -ctv bf16, "
+        "which have the range of float; the largest value is 65504 in f16, 127 x 65504 in q8_0, "
+        "8 x 65504 in q4_0");
   }
   if (const int64_t n = counts.n_not_replayed; n > 0) log_.Warning(runtime::NotReplayedText(n));
 }

@@ -17,7 +17,7 @@ FlagTable MakeRunTable(RunFlags& flags) {
       "-f, a pipe is read",
       &flags.prompt.file);
   table.Add({"-n", "--predict", "--n-predict"}, "N",
-            "tokens to generate at most; -1: until the model ends or the context is full",
+            "maximum tokens to generate; -1: until the model ends or the context is full",
             &flags.n_predict);
   table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT", "stop before this text; can be repeated",
             &flags.stop);
@@ -27,21 +27,19 @@ FlagTable MakeRunTable(RunFlags& flags) {
   AddRawTextFlag(table, flags.prompt);
   table.Switch({"--no-bos"}, "no begin-of-text token, even where the model wants one",
                &flags.add_bos, false);
-  table.Group("As one message of a conversation, where any of these is given");
-  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
-            &flags.chat.system);
+  table.Group("As one message of a conversation, if any of these is given");
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "system prompt", &flags.chat.system);
   table.Add({"-sysf", "--system-prompt-file"}, "FILE", "the same, from a file",
             &flags.chat.system_file);
   table.Add(
       {"--chat-template"}, "NAME",
-      "how it is written down: a built-in format ('winnow chat --help' lists them), or a Jinja "
-      "template",
+      "chat template: a built-in format ('winnow chat --help' lists them), or a Jinja template",
       &flags.chat.writer.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template from a file",
             &flags.chat.writer_file);
-  table.Switch({"--jinja"}, "by the template in the model's file, as with -sys alone",
+  table.Switch({"--jinja"}, "use the template in the model's file, as with -sys alone",
                &flags.chat.jinja);
-  table.Switch({"--no-jinja"}, "by a built-in format like it", &flags.chat.writer.jinja, false);
+  table.Switch({"--no-jinja"}, "use a built-in format like it", &flags.chat.writer.jinja, false);
   table.Group("Output");
   const auto display = [&](const char* name, const char* help, RunFlags::Display value) {
     table.Add({{name}, "", help, "", {}, false, [&flags, value](std::string_view) {

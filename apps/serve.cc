@@ -49,11 +49,13 @@ Result<void> MakeSessionFolder(const std::string& path) {
   std::error_code unknown;
   if (problem == EEXIST && std::filesystem::is_directory(path, unknown)) return {};
   const std::string found = "--session-path " + path + ": ";
-  if (problem == EEXIST) return Error{found + "is no folder; name one, or a path that is free"};
-  if (problem == ENOENT) {
-    return Error{found + "the folder it would be made in is not there; mkdir -p makes it"};
+  if (problem == EEXIST) {
+    return Error{found + "is not a folder; name a folder, or a path that does not exist"};
   }
-  return Error{found + "cannot be made: " + std::strerror(problem) +
+  if (problem == ENOENT) {
+    return Error{found + "the parent folder does not exist; create it with mkdir -p"};
+  }
+  return Error{found + "cannot be created: " + std::strerror(problem) +
                "; name a folder that this user can write to"};
 }
 
@@ -76,12 +78,12 @@ int64_t DefaultMemoryLimit(int64_t available, runtime::Engine& engine,
       runtime::ModelBytes(engine) +
       runtime::StepBufferBytes(engine, scheduling.max_running, scheduling.defaults.row_block);
   if (limit <= fixed) {
-    log.Warning("the model takes " + HumanBytes(fixed) + ", available are " +
-                HumanBytes(available) + ": there is no limit for caches, and answers may be lost");
+    log.Warning("the model takes " + HumanBytes(fixed) + ", " + HumanBytes(available) +
+                " are available: caches have no limit, and answers may be lost");
     return 0;
   }
-  log.Info("memory " + HumanBytes(limit) + " for model and caches, nine tenths of what is " +
-           "available (--memory-limit)");
+  log.Info("memory " + HumanBytes(limit) +
+           " for model and caches, nine tenths of available memory (--memory-limit)");
   return limit;
 }
 
@@ -128,7 +130,7 @@ int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
   log.Info("ready  " + http->url() + ", OpenAI clients use " + http->url() + "/v1");
 
   WaitForInterrupt(interrupted);
-  log.Info("ending: running answers are finished; again to end at once");
+  log.Info("shutting down: running answers are finished; interrupt again to stop at once");
   service.SetDraining();
   (*scheduler)->Drain();
   constexpr std::chrono::seconds kLastBytes{5};
@@ -177,8 +179,8 @@ int Serve(Arguments arguments) {
   if (!scheduling) return Misuse("serve", scheduling.error().message);
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   if (!service_options->loopback && service_options->api_keys.empty()) {
-    log.Warning("everyone who reaches " + flags.host +
-                " can use this server: --api-key KEY asks for a key");
+    log.Warning("anyone who can reach " + flags.host +
+                " can use this server; require a key with --api-key KEY");
   }
   if (!scheduling->session_path.empty()) {
     if (const auto made = MakeSessionFolder(scheduling->session_path); !made) {

@@ -23,8 +23,8 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
             &flags.alias);
   table.Add({{"--api-key"},
              "KEY[,KEY...]",
-             "one of these keys is needed to ask anything but /health, the page and OPTIONS; can "
-             "be repeated",
+             "API key required for every request except /health, the page and OPTIONS; of several "
+             "keys, any one; can be repeated",
              "",
              {},
              false,
@@ -36,28 +36,30 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
                }
                if (flags.api_keys.size() > n_before) return Result<void>();
                return Result<void>(
-                   Error{"found no key; expected one at least (a variable that is not set?)"});
+                   Error{"found no key, expected at least one (a variable that is not set?)"});
              }});
   table.Add({"--api-key-file"}, "FILE",
-            "the same, a key in each line; lines that begin with # are comments",
+            "the same from a file, one key per line; lines that begin with # are comments",
             &flags.api_key_file);
-  table.Add({"--cors"}, "ORIGIN",
-            "browsers may use this server from pages of ORIGIN, such as https://chat.example.com; "
-            "'*': of all; empty: only from its own",
-            &flags.cors_origin);
-  table.Add({"--ssl-key-file"}, "FILE", "private key of TLS, PEM; needs --ssl-cert-file",
+  table.Add(
+      {"--cors"}, "ORIGIN",
+      "allow cross-origin requests from ORIGIN, such as https://chat.example.com; '*': from any "
+      "origin; empty: from none",
+      &flags.cors_origin);
+  table.Add({"--ssl-key-file"}, "FILE", "TLS private key, PEM; needs --ssl-cert-file",
             &flags.ssl_key_file);
-  table.Add({"--ssl-cert-file"}, "FILE", "certificate chain of TLS, PEM", &flags.ssl_cert_file);
+  table.Add({"--ssl-cert-file"}, "FILE", "TLS certificate chain, PEM; needs --ssl-key-file",
+            &flags.ssl_cert_file);
   table.Add({"-to", "--timeout"}, "SECONDS",
-            "an idle connection is closed, and a client that reads nothing is cut off, after this",
+            "close idle connections, and those of clients that read nothing, after this time",
             &flags.timeout_s);
   table.Add({"--threads-http"}, "N",
-            "requests with bodies that are read at once; one more thread answers all others",
+            "threads for requests with bodies; one more thread serves all others",
             &flags.n_http_threads);
   table.Add({{"--http-buffers"},
              "BYTES",
-             "of requests that come and of answers that their clients have not read, on all "
-             "connections together; what comes on top is refused",
+             "memory for requests being received and responses not yet read by clients, for all "
+             "connections together; requests beyond it are rejected",
              "512M",
              {},
              false,
@@ -76,16 +78,16 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
   table.Group("Scheduling");
   table.Add(
       {"-np", "--parallel"}, "N",
-      "sequences that run at once at most; each has a context of -c tokens of its own, and takes "
-      "memory only as it grows",
+      "maximum number of sequences that run at once; each has its own context of -c tokens and "
+      "takes memory only as it grows",
       &flags.n_parallel);
-  table.Add({"--max-waiting"}, "N", "requests in the queue; more are told to try again later",
+  table.Add({"--max-waiting"}, "N", "maximum number of waiting requests; more are rejected (429)",
             &flags.max_waiting);
   table.Add({{"--memory-limit"},
              "BYTES",
-             "of model, buffers and caches together, such as 4G; a request starts when its bytes "
-             "are free, and then always finishes. 0: none",
-             "nine tenths of what is available",
+             "memory limit for model, buffers and caches, such as 4G; a request starts when its "
+             "bytes are free, and then always finishes. 0: unlimited",
+             "nine tenths of available memory",
              {},
              false,
              [&flags](std::string_view text) -> Result<void> {
@@ -96,13 +98,14 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
                WINNOW_ASSIGN(flags.memory_limit, ParseBytes(text));
                return {};
              }});
-  table.Add({"--max-token-gap"}, "MS",
-            "between two tokens of an answer, while the prompt of another one is read",
-            &flags.max_token_gap_ms);
+  table.Add(
+      {"--max-token-gap"}, "MS",
+      "target for the longest time between two tokens of an answer while another prompt is read",
+      &flags.max_token_gap_ms);
   table.Add({{"--scheduling-policy"},
              "POLICY",
-             "fcfs: requests are served as they come; priority: those of a smaller 'priority' "
-             "first, so every client can keep others waiting",
+             "fcfs: requests are served in order of arrival; priority: those with a smaller "
+             "'priority' first, so any client can keep others waiting",
              "fcfs",
              {},
              false,
@@ -114,22 +117,22 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
                return {};
              }});
   table.Add({"-n", "--predict", "--n-predict", "--default-max-tokens"}, "N",
-            "tokens of an answer, where a request does not say; -1: to the end of its context",
+            "maximum tokens of an answer if the request sets none; -1: to the end of its context",
             &flags.default_max_tokens);
-  table.Add({"--session-path", "--slot-save-path"}, "DIR",
-            "where sessions are saved, on request and when the server ends. Without it they live "
-            "in memory",
-            &flags.session_path);
+  table.Add(
+      {"--session-path", "--slot-save-path"}, "DIR",
+      "folder in which sessions are saved, on request and when the server shuts down. Without "
+      "it they live in memory",
+      &flags.session_path);
   const auto cache_prompt = [&](const char* name, const char* help, bool value) {
     table.Add({{name}, "", help, "", {}, false, [&flags, value](std::string_view) {
                  flags.cache_prompt = value;
                  return Result<void>();
                }});
   };
-  cache_prompt(
-      "--no-cache-prompt",
-      "do not look for the beginnings of prompts in what was read; so with --deterministic", false);
-  cache_prompt("--cache-prompt", "go on from what was read where a prompt begins with it", true);
+  cache_prompt("--no-cache-prompt",
+               "do not reuse cached prompt prefixes (default with --deterministic)", false);
+  cache_prompt("--cache-prompt", "reuse cached prompt prefixes", true);
 }
 
 // llama-server's flags that have no effect here, or are rejected.
@@ -155,13 +158,13 @@ void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   satisfied({"-kvu", "--kv-unified"});
   note({"-nocb", "--no-cont-batching"}, "", "requests always share steps");
   note({"--props"}, "", "settings are made by flags, not by POST /props");
-  note({"--cache-reuse"}, "N", "beginnings of prompts are found in whole");
-  note({"-cram", "--cache-ram"}, "N", "--memory-limit is for everything together");
-  note({"-sps", "--slot-prompt-similarity"}, "N", "the longest common beginning decides");
-  note({"--reasoning-format"}, "F", "reasoning is always given apart");
-  refuse({"--embedding", "--embeddings"}, "", "this server generates text, it embeds none");
-  refuse({"--rerank", "--reranking"}, "", "this server generates text, it ranks none");
-  refuse({"--pooling"}, "TYPE", "this server generates text, it embeds none");
+  note({"--cache-reuse"}, "N", "prefixes match only as a whole");
+  note({"-cram", "--cache-ram"}, "N", "--memory-limit covers everything together");
+  note({"-sps", "--slot-prompt-similarity"}, "N", "the longest common prefix decides");
+  note({"--reasoning-format"}, "F", "reasoning is always returned separately");
+  refuse({"--embedding", "--embeddings"}, "", "this server only generates text: no embeddings");
+  refuse({"--rerank", "--reranking"}, "", "this server only generates text: no reranking");
+  refuse({"--pooling"}, "TYPE", "this server only generates text: no embeddings");
 }
 
 // llama-server's -1 means automatic.
@@ -181,7 +184,9 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty() && line.front() != '#') keys.push_back(line);
   }
-  if (keys.empty()) return Error{"--api-key-file: " + path + ": there is no key in it"};
+  if (keys.empty()) {
+    return Error{"--api-key-file: " + path + ": found no key, expected one per line"};
+  }
   return keys;
 }
 
@@ -261,7 +266,7 @@ Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
     return Error{"flag --port: found " + std::to_string(flags.port) + ", expected 0 to 65535"};
   }
   if (flags.ssl_key_file.has_value() != flags.ssl_cert_file.has_value()) {
-    return Error{"--ssl-key-file and --ssl-cert-file go together"};
+    return Error{"give both --ssl-key-file and --ssl-cert-file"};
   }
   constexpr int kMaxThreads = 16;
   if (flags.n_http_threads == 0 || flags.n_http_threads < -1 ||
@@ -310,7 +315,6 @@ Result<runtime::SchedulerOptions> SchedulerOptionsFrom(const ServeFlags& flags) 
   options.default_max_tokens = flags.default_max_tokens;
   WINNOW_ASSIGN(options.defaults, SessionOptionsFrom(flags.model));
   options.session_path = flags.session_path.value_or("");
-  options.model_name = flags.alias;
   return options;
 }
 

@@ -13,14 +13,14 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
   }
   table.Add(
       {"--chat-template"}, "NAME",
-      "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
-      "the template in the model's file. Built in are " +
+      "chat template: a built-in format, or a Jinja template; empty: the template in the model's "
+      "file. Built-in formats: " +
           names,
       &options.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template to use instead of the model's own",
             &file);
-  table.Switch({"--jinja"}, "the model's own template writes the conversation", &options.jinja);
-  table.Switch({"--no-jinja"}, "a built-in format like the model's template does", &options.jinja,
+  table.Switch({"--jinja"}, "use the model's own template", &options.jinja);
+  table.Switch({"--no-jinja"}, "use a built-in format like the model's template", &options.jinja,
                false);
 }
 

@@ -51,7 +51,7 @@ Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) {
     text.erase(0, kByteOrderMark.size());
-    log.Info("text   " + name + " begins with a byte order mark: it is left out");
+    log.Info("text   " + name + " begins with a byte order mark: it is removed");
   }
   if (text.find("\r\n") == std::string::npos) return text;
   std::string plain;
@@ -59,14 +59,14 @@ Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') plain += text[i];
   }
-  log.Info("text   " + name + " has the line ends of Windows: they are read as line feeds");
+  log.Info("text   " + name + " has Windows line endings (\\r\\n), read as \\n");
   return plain;
 }
 
 void AddRawTextFlag(FlagTable& table, TextSource& source) {
   table.Switch(
       {"--raw-text"},
-      "keep a file's bytes; without it \\r\\n is read as \\n, and a byte order mark is left out",
+      "keep a file's bytes; without it \\r\\n is read as \\n, and a byte order mark is removed",
       &source.raw);
 }
 

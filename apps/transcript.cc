@@ -40,7 +40,7 @@ Result<std::vector<ChatMessage>> ReadTranscript(const std::string& path) {
   const auto json = report::ParseJson(text);
   const report::Record* record = json ? std::get_if<report::Record>(&json->data) : nullptr;
   if (record == nullptr || record->Find(kMark) == nullptr) {
-    return Error{path + ": is no conversation that /save wrote (JSON with \"" + kMark + "\")"};
+    return Error{path + ": is not a transcript that /save wrote (JSON with \"" + kMark + "\")"};
   }
   std::vector<ChatMessage> messages = MessagesIn(*record);
   for (const ChatMessage& message : messages) {
@@ -55,7 +55,7 @@ Result<std::vector<ChatMessage>> ReadTranscript(const std::string& path) {
 Result<void> WriteTranscript(const std::string& path, std::span<const ChatMessage> messages) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !ReadTranscript(path)) {
-    return Error{path + ": is there and is no conversation; it stays as it is, name another file"};
+    return Error{path + ": exists and is not a transcript; it was not changed, name another file"};
   }
   report::List list;
   for (const ChatMessage& message : messages) {

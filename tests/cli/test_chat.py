@@ -89,9 +89,9 @@ class Chat(CliTest):
         self.assertEqual(self.answers([f"/load {path}", "the tree"]), first[1:])
         self.assertIn("goes on after 2 messages", self.chat([f"/load {path}"]).err)
         other = self.file("other.txt", "not a transcript")
-        self.assertIn("stays as it is", self.chat(["the house", f"/save {other}"]).err)
+        self.assertIn("was not changed", self.chat(["the house", f"/save {other}"]).err)
         self.assertEqual(other.read_text(), "not a transcript")
-        self.assertIn("is no conversation", self.chat([f"/load {other}"]).err)
+        self.assertIn("is not a transcript", self.chat([f"/load {other}"]).err)
         self.assertIn("/save FILE", self.chat(["/save"]).err)
 
     def test_cache_and_statistics(self):

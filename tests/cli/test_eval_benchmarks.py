@@ -332,4 +332,4 @@ class Resuming(EvalTest):
         again = self.assert_done(self.run_eval("perplexity", "--data", self.data, "--lengths", "64", "--chunks", "1", "--results",
                                                self.results, methods=[]))
         self.assertNotIn("results were in", again.err)
-        self.assertLessEqual(again.err.count("are no results"), 1)  # the incomplete line
+        self.assertLessEqual(again.err.count("are not results"), 1)  # the incomplete line

@@ -99,8 +99,8 @@ class Perplexity(CliTest):
         want = self.assert_done(score("-f", plain))
         found = self.assert_done(score("-f", windows))
         self.assertEqual(found.json["perplexity"], want.json["perplexity"])
-        self.assertEqual(found.err.count("line ends of Windows"), 1)
-        self.assertNotIn("line ends of Windows", want.err)
+        self.assertEqual(found.err.count("Windows line endings"), 1)
+        self.assertNotIn("Windows line endings", want.err)
         marked = self.file("marked.txt", "\ufeff" + lines)
         found = self.assert_done(score("-f", marked))
         self.assertEqual(found.json["perplexity"], want.json["perplexity"])
@@ -108,7 +108,7 @@ class Perplexity(CliTest):
         self.assertNotEqual(self.assert_done(score("-f", marked, "--raw-text")).json["perplexity"], want.json["perplexity"])
         raw = self.assert_done(score("-f", windows, "--raw-text"))
         self.assertNotEqual(raw.json["perplexity"], want.json["perplexity"])
-        self.assertNotIn("line ends of Windows", raw.err)
+        self.assertNotIn("Windows line endings", raw.err)
         # Line ends are converted in a pipe, but not on the command line.
         self.assertEqual(self.assert_done(winnow("perplexity", "-m", self.model, "-c", "64", "--json",
                                                  stdin=windows.read_bytes())).json["perplexity"], want.json["perplexity"])

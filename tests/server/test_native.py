@@ -101,7 +101,7 @@ class Flags(unittest.TestCase):
 
     def test_what_cannot_be_is_misuse(self):
         for flags, part in ((["--port", "70000"], "--port"), (["--ssl-key-file", "x"], "--ssl-cert-file"), (["-np", "0"], "-np"),
-                            (["--embedding"], "embeds none"), (["--threads-http", "99"], "--threads-http"),
+                            (["--embedding"], "no embeddings"), (["--threads-http", "99"], "--threads-http"),
                             (["--kv-method", "h2o"], "budget"), (["--prot", "1"], "--port"),
                             (["--max-token-gap", "0.5"], "--max-token-gap"), (["--max-waiting", "0"], "--max-waiting")):
             done = self.serve(*flags)
@@ -113,7 +113,7 @@ class Flags(unittest.TestCase):
         with Server() as server:
             done = self.serve("--port", str(server.port))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("--port chooses another", done.stderr)
+            self.assertIn("choose another with --port", done.stderr)
         done = self.serve("--port", "0", "-m", "/nonexistent.gguf")
         self.assertEqual(done.returncode, 1)
         self.assertIn("nonexistent", done.stderr)
@@ -184,7 +184,7 @@ class Flags(unittest.TestCase):
         with Server(env=on) as server:
             for flag in ("--cache-ram", "--mlock", "--no-mmap", "--no-kv-offload"):
                 self.assertIn(f"{flag} has no effect", server.log)
-        for name, value, part in (("EMBEDDINGS", "1", "embeds none"), ("RERANKING", "on", "ranks none"), ("POOLING", "mean", "embeds none"),
+        for name, value, part in (("EMBEDDINGS", "1", "no embeddings"), ("RERANKING", "on", "no reranking"), ("POOLING", "mean", "no embeddings"),
                                   ("HF_REPO", "a/b", "downloads nothing"), ("CONTEXT_SHIFT", "1", "nothing is shifted out"),
                                   ("FLASH_ATTN", "perhaps", "perhaps"), ("MLOCK", "perhaps", "expected on or off")):
             done = self.serve(env={f"LLAMA_ARG_{name}": value})
@@ -200,7 +200,7 @@ class Flags(unittest.TestCase):
                     self.assertEqual(server.post("/v1/sessions", {"id": name, "document": "The inn."})[0], 200)
                     self.assertEqual(server.post(f"/v1/sessions/{name}/save", {})[0], 200)
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o700)
-            for wrong, part in ((path / "not" / "there", "mkdir -p"), (path / "a.session", "is no folder"),
+            for wrong, part in ((path / "not" / "there", "mkdir -p"), (path / "a.session", "is not a folder"),
                                 (path / "a.session" / "b", "Not a directory")):
                 done = self.serve("--port", "0", "--session-path", str(wrong))
                 self.assertEqual(done.returncode, 1, wrong)

@@ -137,9 +137,9 @@ std::vector<double> PromptLocal(const LayerCall& call, int window, int head) {
 
 Factors FactorsFrom(Attention attention, const kernels::AttentionTotals& totals) {
   switch (attention) {
-    case Attention::kFromAll:
+    case Attention::kGlobalOnly:
       return {.global = 1, .local = 0};
-    case Attention::kFromLatest:
+    case Attention::kLocalOnly:
       return {.global = 0, .local = 1};
     case Attention::kBoth:
       break;

@@ -12,7 +12,7 @@
 namespace winnow::compression::methods::ems {
 
 // Column of doubles: it accumulates over the whole text (docs/methods/semantics.md#notation).
-constexpr int kFromAll = 0;  // s_Glo: attention received so far
+constexpr int kGlobal = 0;  // s_Glo: attention received so far
 // Columns of halves: sums over one window, each with a relative rounding error of at most 1/2048.
 constexpr int kPast = 0;     // attention received in the last complete window of queries
 constexpr int kCurrent = 1;  // attention received in the current window
@@ -68,7 +68,7 @@ std::vector<double> PromptLocal(const LayerCall& call, int window, int head);
 
 // s_GL: the larger of local attention and global attention scaled to the same sum; or only one of
 // them (ablation).
-enum class Attention { kBoth, kFromAll, kFromLatest };
+enum class Attention { kBoth, kGlobalOnly, kLocalOnly };
 // The factors that global and local attention are multiplied by.
 struct Factors {
   double global = 0;
