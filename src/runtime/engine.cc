@@ -27,11 +27,14 @@ constexpr std::streamoff kMaxProfileBytes = std::streamoff{64} << 20;
 Result<std::string> ReadProfile(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) {
-    return Error{"error profile: there is none of this model: " + path +
-                 " cannot be opened; 'winnow calibrate' makes it"};
+    return Error{"error profile: cannot open " + path + "; create it with 'winnow calibrate'"};
   }
   const std::streamoff n = file.tellg();
-  if (n < 0 || n > kMaxProfileBytes) return Error{path + ": not as large as an error profile is"};
+  if (n < 0) return Error{path + ": its size cannot be read"};
+  if (n > kMaxProfileBytes) {
+    return Error{path + ": " + std::to_string(n) + " bytes, an error profile has at most " +
+                 std::to_string(kMaxProfileBytes)};
+  }
   std::string text(static_cast<size_t>(n), '\0');
   file.seekg(0);
   file.read(text.data(), n);
@@ -72,8 +75,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
   const auto start = std::chrono::steady_clock::now();
   const int n_threads = options.n_threads == 0 ? ThreadPool::DefaultThreads() : options.n_threads;
   if (n_threads < 1 || n_threads > ThreadPool::kMaxThreads) {
-    return Error{.message = "engine: " + std::to_string(n_threads) +
-                            " threads wanted, expected 1.." +
+    return Error{.message = "engine: threads is " + std::to_string(n_threads) + ", expected 1.." +
                             std::to_string(ThreadPool::kMaxThreads),
                  .code = ErrorCode::kInvalid};
   }
@@ -103,8 +105,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
     data.pool = std::make_unique<ThreadPool>(n_threads);
   } catch (const std::system_error& problem) {
     return Error{.message = "engine: the system refuses " + std::to_string(n_threads) +
-                            " threads (" + problem.code().message() +
-                            "); fewer `threads` need less",
+                            " threads (" + problem.code().message() + "); try fewer `threads`",
                  .code = ErrorCode::kTooLarge};
   }
   WINNOW_ASSIGN(data.backend, WithCode(MakeBackend(options, *data.pool), ErrorCode::kInvalid));
@@ -160,10 +161,9 @@ Result<const compression::ErrorProfiles*> Engine::error_profiles() const {
 
 std::string NotReplayedText(int64_t n_tokens) {
   return std::to_string(n_tokens) +
-         " tokens of prompts could not be read a second time, which the method needs to choose "
-         "well: "
-         "the context is full. It has to hold the prompt and at least 32 tokens and an instruction "
-         "more; twice the prompt is best";
+         " tokens of prompts could not be replayed, so the method chooses with less information: "
+         "the context is full. It has to hold the prompt, an instruction and at least 32 more "
+         "tokens; twice the prompt is best";
 }
 
 bool Engine::BeginCall() {

@@ -24,7 +24,7 @@ class CalibrateTest(CliTest):
     def test_a_profile_is_made_and_found_beside_the_model(self):
         missing = winnow(*self.run_flags, "-m", self.model)
         self.assertEqual(missing.code, 1)
-        self.assertIn(f"{self.profile} cannot be opened; 'winnow calibrate' makes it", missing.err)
+        self.assertIn(f"cannot open {self.profile}; create it with 'winnow calibrate'", missing.err)
         outcome = self.assert_done(self.calibrate())
         self.assertIn("2 prompts of 64 tokens", outcome.err)
         first = self.profile.read_text()

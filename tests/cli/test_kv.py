@@ -174,7 +174,7 @@ class Kv(CliTest):
         misused("--kv-method snapkv --kv-size 9 --kv-ratio 0.5", "only one of")
         misused("--kv-method snapkv --kv-size 9 --kv-quality 0.5", "only one of", "--kv-quality")
         misused("--kv-method snapkv --kv-quality 0", "found '0'", "more than 0")
-        misused("--kv-method twilight --kv-quality 0.1", "--kv-quality", "finds its own size")
+        misused("--kv-method twilight --kv-quality 0.1", "--kv-quality", "chooses its own size")
         misused("--kv-quality 0.1", "name a method")
         misused("--kv-method h2o:sinks=4,recent=8 --kv-size 12", "found 12", "13 or more")
         misused("--kv-size 9", "name a method")

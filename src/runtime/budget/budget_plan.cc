@@ -207,14 +207,13 @@ Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held,
       " are allowed";
   if (!first) {
     message += " and " + std::to_string(held.live_bytes) +
-               " are taken by what was read before; start anew, or allow more";
+               " are taken by what was read before; start a new session, or allow more";
   } else if (n_call > 1 && peak({.budget = smallest, .n_call = 1}) < needed) {
     message += "; taken in smaller chunks (`prefill_chunk`) it needs less";
   }
   if (const CacheCost& cost = cache_.cost; cost.slot_bytes > 0) {
-    message += "; of an entry's " + std::to_string(cost.row_bytes + cost.slot_bytes) + " bytes " +
-               std::to_string(cost.slot_bytes) + " are what " + method.traits().spec +
-               " keeps with it";
+    message += "; " + method.traits().spec + "'s state takes " + std::to_string(cost.slot_bytes) +
+               " of an entry's " + std::to_string(cost.row_bytes + cost.slot_bytes) + " bytes";
   }
   return Error{.message = message, .code = ErrorCode::kTooLarge};
 }

@@ -101,8 +101,8 @@ TEST(BudgetPlan, ARefusalNamesWhatTheMethodKeeps) {
   EXPECT_NE(refusal("winnow", 2).find("a prompt of 100 tokens and its replay need "),
             std::string::npos)
       << refusal("winnow", 2);
-  EXPECT_TRUE(refusal("winnow", 2)
-                  .ends_with("; of an entry's " + entry + " bytes 2 are what winnow keeps with it"))
+  EXPECT_TRUE(
+      refusal("winnow", 2).ends_with("; winnow's state takes 2 of an entry's " + entry + " bytes"))
       << refusal("winnow", 2);
   EXPECT_EQ(refusal("snapkv", 0),
             "cache: a prompt of 100 tokens needs 1030 bytes at its peak, 10 are allowed; taken in "

@@ -94,7 +94,7 @@ TEST_F(Budget, AMethodWithoutABudgetRefusesOne) {
   const auto refused = Session::Make(*engine_, {.compression = compression});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
-            "`size`: pyramidinfer finds its own size and has no budget of slots; drop it");
+            "`size`: pyramidinfer chooses its own size; remove this option");
 }
 
 // Prompts after the first find the cache full. The limit holds at every plan (made when the layer

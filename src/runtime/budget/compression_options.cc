@@ -89,7 +89,7 @@ std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
     return CompressionProblem{options.size != 0    ? words.size
                               : options.ratio != 0 ? words.ratio
                                                    : words.quality,
-                              spec + " finds its own size and has no budget of slots; drop it"};
+                              spec + " chooses its own size; remove this option"};
   }
   return std::nullopt;
 }

@@ -29,8 +29,7 @@ double PerSecond(int64_t n, double ms) {
 
 Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt) {
   if (prompt.empty()) {
-    return Error{
-        "the prompt is empty, and this model puts no token before it: nothing to continue"};
+    return Error{"the prompt is empty and the model adds no BOS token"};
   }
   const int64_t n_prompt = static_cast<int64_t>(prompt.size());
   if (n_prompt > session.capacity()) {

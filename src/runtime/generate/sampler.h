@@ -35,7 +35,7 @@ template <typename Config, typename Visitor>
 void Visit(Config& config, Visitor&& visitor) {
   visitor("seed", config.seed, "start of the random sequence");
   visitor("repeat_last_n", config.repeat_last_n,
-          "tokens the penalties look back on; 0: off, -1: the whole text");
+          "number of recent tokens the penalties apply to; 0: off, -1: the whole text");
   visitor("repeat_penalty", config.repeat_penalty,
           "divides positive logits of recent tokens and multiplies negative ones; 1: off");
   visitor("presence_penalty", config.presence_penalty, "taken from the logit of recent tokens");
@@ -43,7 +43,7 @@ void Visit(Config& config, Visitor&& visitor) {
           "taken from the logit of recent tokens once for each time they occur");
   visitor("top_k", config.top_k, "keep the k most likely tokens; 0: off");
   visitor("typical_p", config.typical_p,
-          "keep the tokens of most typical information, up to this probability; 1: off");
+          "locally typical sampling: keep tokens up to this probability; 1: off");
   visitor("top_p", config.top_p, "keep the most likely tokens up to this probability; 1: off");
   visitor("min_p", config.min_p,
           "keep tokens at least this likely, relative to the most likely one; 0: off");

@@ -103,7 +103,7 @@ void Scheduler::Data::PostCall(std::function<void()> call,
 
 RequestError Scheduler::Data::LogThrown(const std::exception& problem) noexcept {
   try {
-    RequestError error = {ErrorKind::kInternal, std::string("cannot go on: ") + problem.what()};
+    RequestError error = {ErrorKind::kInternal, std::string("internal error: ") + problem.what()};
     log.Error(error.message);
     return error;
   } catch (const std::exception&) {  // no memory even for the message

@@ -69,7 +69,7 @@ class Scheduler {
 
   // Named sessions. Each call runs on the scheduler's thread between rounds, and `done` is called
   // there, or at once in the caller's thread when the scheduler has stopped. Names are 1 to 128 of
-  // A-Z a-z 0-9 . _ -, the first no dot (kInvalid).
+  // A-Z a-z 0-9 . _ -, not starting with a dot (kInvalid).
   using SessionOutcome = std::variant<SessionInfo, RequestError>;
   using SessionDone = std::function<void(SessionOutcome outcome)>;
 

@@ -71,7 +71,7 @@ SchedulerLoop::Answer SchedulerLoop::WaitForMemory(Job& job, int64_t n_bytes) co
   job.too_large = {
       ErrorKind::kTooLarge,
       "the request needs " + BytesAndLimit(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
-          " and sessions that cannot be put away take " + std::to_string(store_.bytes())};
+          " and sessions that cannot be evicted take " + std::to_string(store_.bytes()) + " bytes"};
   return Answer::kWaits;
 }
 
@@ -195,8 +195,8 @@ std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> Schedul
     return RequestError{ErrorKind::kInvalid,
                         "session " + job.session + " has method " +
                             ReportCache(*idle->session).method +
-                            " and a budget and types of its own, the request names others; a "
-                            "session keeps those it was made with"};
+                            " and its own budget and types, the request has others; a session "
+                            "keeps those it was created with"};
   }
   return NamedSource(job, *idle);
 }

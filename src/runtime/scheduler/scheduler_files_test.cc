@@ -26,7 +26,7 @@ TEST_F(SchedulerFilesTest, AnExceptionEndsTheCallAlone) {
   Make(options);
   ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
   const Outcome saved = Save("a", "a");
-  EXPECT_EQ(Problem(saved), "cannot go on: std::bad_alloc");
+  EXPECT_EQ(Problem(saved), "internal error: std::bad_alloc");
   EXPECT_EQ(std::get<RequestError>(saved).kind, ErrorKind::kInternal);
   EXPECT_EQ(TokensInFile("a"), -1);
   std::vector<std::string> problems;
@@ -35,7 +35,7 @@ TEST_F(SchedulerFilesTest, AnExceptionEndsTheCallAlone) {
     throw std::bad_alloc();
   });
   RunAll();
-  EXPECT_EQ(problems, (std::vector<std::string>{"", "cannot go on: std::bad_alloc"}));
+  EXPECT_EQ(problems, (std::vector<std::string>{"", "internal error: std::bad_alloc"}));
   throws = false;
   EXPECT_EQ(Problem(Save("a", "a")), "");
   EXPECT_EQ(TokensInFile("a"), 60);

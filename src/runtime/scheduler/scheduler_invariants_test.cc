@@ -112,7 +112,7 @@ TEST_F(SchedulerInvariantsTest, ASequenceBeyondItsReservationFailsAlone) {
   bugs_.states_too_little = false;
   RunAll();
   CheckOnlyOneFails(*buggy, *other);
-  EXPECT_NE(buggy->error->message.find("reserved were"), std::string::npos);
+  EXPECT_NE(buggy->error->message.find("were reserved"), std::string::npos);
 }
 
 TEST_F(SchedulerInvariantsTest, APromptBeyondItsReservationFailsAlone) {

@@ -9,7 +9,7 @@ Job::~Job() {
   if (!is_queued) return;
   claim.Release(!creates);
   try {
-    const RequestError error = {ErrorKind::kInternal, "the request cannot go on"};
+    const RequestError error = {ErrorKind::kInternal, "the request could not be finished"};
     const Event failed = {.kind = Event::Kind::kFailed, .error = error};
     End(&error, {&failed, 1});
   } catch (const std::exception&) {  // not even memory for the message

@@ -14,6 +14,12 @@ RequestError NoFolder() {
           "sessions are in memory only: there is no session path to save them to"};
 }
 
+RequestError InvalidName() {
+  return {ErrorKind::kInvalid,
+          "invalid session or file name: use 1 to 128 of A-Z a-z 0-9 . _ -, not starting with a "
+          "dot"};
+}
+
 RequestError NotFound() { return {ErrorKind::kNotFound, "there is no such session"}; }
 
 bool Succeeded(const Scheduler::SessionOutcome& outcome) {
@@ -34,9 +40,9 @@ std::optional<RequestError> Scheduler::Data::CheckFileQueue() {
   if (auto ends = CheckDraining()) return ends;
   const int n = loop.n_file_work();
   if (n < options.max_waiting) return std::nullopt;
-  return RequestError{
-      ErrorKind::kQueueFull,
-      std::to_string(n) + " files are to be read or written, more are not taken; try again later"};
+  return RequestError{ErrorKind::kQueueFull,
+                      "the file queue is full: " + std::to_string(n) +
+                          " files are waiting to be read or written; try again later"};
 }
 
 void Scheduler::ForkSession(const std::string& from, const std::string& to,
@@ -71,11 +77,7 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
   data.PostCall(
       [&data, id, name, done] {
         if (data.folder == nullptr) return done(NoFolder());
-        if (!IsSessionName(name)) {
-          return done(RequestError{ErrorKind::kInvalid,
-                                   "a file of a session is called as a session may be: 1 to 128 of "
-                                   "A-Z a-z 0-9 . _ -, the first no dot"});
-        }
+        if (!IsSessionName(name)) return done(InvalidName());
         if (auto full = data.CheckFileQueue()) return done(*full);
         const auto claim = std::make_shared<SessionClaim>(data.names);
         if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
@@ -101,11 +103,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
   data.PostCall(
       [&data, id, name, done] {
         if (data.folder == nullptr) return done(NoFolder());
-        if (!IsSessionName(name) || !IsSessionName(id)) {
-          return done(RequestError{ErrorKind::kInvalid,
-                                   "sessions and their files are called by 1 to 128 of A-Z a-z 0-9 "
-                                   ". _ -, the first no dot"});
-        }
+        if (!IsSessionName(name) || !IsSessionName(id)) return done(InvalidName());
         if (auto full = data.CheckFileQueue()) return done(*full);
         const bool existed = data.loop.Has(id) || data.folder->Has(id);
         const auto claim = std::make_shared<SessionClaim>(data.names);

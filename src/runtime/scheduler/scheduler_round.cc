@@ -193,8 +193,8 @@ void SchedulerLoop::CheckBytes() {
   Invariants& invariants = engine_.invariants();
   const auto takes = [](int64_t bytes, int64_t reserved, const Error& broken) {
     return RequestError{ErrorKind::kInternal, "a sequence takes " + std::to_string(bytes) +
-                                                  " bytes, reserved were " +
-                                                  std::to_string(reserved) + ": " + broken.message};
+                                                  " bytes, " + std::to_string(reserved) +
+                                                  " were reserved: " + broken.message};
   };
   int64_t working = 0;
   for (const auto& sequence : running_) {

@@ -13,7 +13,7 @@ RequestError NotInMemory(const std::string& id) {
 }
 
 RequestError ToBeRead(const std::string& file) {
-  return {ErrorKind::kBusy, "the file of session " + file + " is to be read first; try again"};
+  return {ErrorKind::kBusy, "the file of session " + file + " is waiting to be read; try again"};
 }
 
 KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
@@ -148,9 +148,8 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
     if (names_.busy(file) || (other != nullptr && !other->saved)) {
       return RequestError{ErrorKind::kBusy,
                           "session " + file +
-                              " is in use, or has changed since it was saved: it would be "
-                              "written over what is saved here. Save or delete it first, or take "
-                              "another name"};
+                              " is in use, or has changed since it was saved, and this file would "
+                              "replace it. Save or delete it first, or choose another name"};
     }
   }
   if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);

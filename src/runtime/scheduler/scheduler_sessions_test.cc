@@ -48,7 +48,7 @@ TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
   EXPECT_EQ(Exercise("report", Prompt(4, 3), 2)->error->kind, ErrorKind::kNotFound);
   EXPECT_EQ(Problem(Delete("report")), "there is no session report");
   EXPECT_EQ(Problem(Create("second", document)),
-            "there is a session second already; delete it first, or take another name");
+            "session second already exists; delete it first, or choose another name");
 }
 
 // A prompt that continues a session follows all the text that the client has seen.

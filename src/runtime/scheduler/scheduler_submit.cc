@@ -24,15 +24,18 @@ std::string WrongField(const Error& error, const Request& request) {
 }
 
 RequestError InvalidName(const std::string& name) {
-  return Invalid(
-      "a session is called by 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a "
-      "dot, found " +
-          std::to_string(name.size()) + " characters that are not so",
-      "session");
+  return Invalid("invalid session name (" + std::to_string(name.size()) +
+                     " characters): use 1 to 128 of A-Z a-z 0-9 . _ -, not starting with a dot",
+                 "session");
 }
 
 RequestError Busy(const std::string& name) {
   return {ErrorKind::kBusy, "session " + name + " is in use by another request"};
+}
+
+RequestError QueueFull(int64_t n_queued) {
+  return {ErrorKind::kQueueFull, "the queue is full: " + std::to_string(n_queued) +
+                                     " requests are waiting; try again later"};
 }
 
 }  // namespace
@@ -67,7 +70,7 @@ std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name,
   if (!IsSessionName(name)) return InvalidName(name);
   const RequestError exists = {
       ErrorKind::kBusy,
-      "there is a session " + name + " already; delete it first, or take another name"};
+      "session " + name + " already exists; delete it first, or choose another name"};
   // Another process may have saved it.
   if (folder != nullptr && folder->Has(name)) return exists;
   switch (claim.TakeNew(name)) {
@@ -95,9 +98,7 @@ std::optional<RequestError> Scheduler::Data::CheckQueue() {
     return RequestError{ErrorKind::kUnavailable, "the server is shutting down"};
   }
   if (n_queued < options.max_waiting) return std::nullopt;
-  return RequestError{ErrorKind::kQueueFull, std::to_string(n_queued) +
-                                                 " requests are waiting, more are not taken; try "
-                                                 "again later"};
+  return QueueFull(n_queued);
 }
 
 // Everything that can be checked outside the scheduler's thread.
@@ -112,13 +113,12 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
                    "n");
   }
   if (request.n_probs > vocabulary) {
-    return Invalid(std::to_string(request.n_probs) +
-                   " log-probabilities are asked for, there are " + std::to_string(vocabulary) +
-                   " tokens");
+    return Invalid("n_probs is " + std::to_string(request.n_probs) + ", the vocabulary has " +
+                   std::to_string(vocabulary) + " tokens");
   }
   if (request.session && !IsSessionName(*request.session)) return InvalidName(*request.session);
   if (request.session && request.replaces) {
-    return Invalid("a request goes on with a session or replaces one", "session");
+    return Invalid("a request may continue a session or replace one, not both", "session");
   }
   if (request.prompt.empty() && !request.session) {
     return Invalid("the prompt is empty: there is nothing to continue", "prompt");
@@ -141,8 +141,8 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   if (job->options.context == 0) job->options.context = engine.model().context();
   if (job->options.compression.quality != 0) {
     return Invalid(
-        "a budget is searched for a quality only where one prompt is read alone: it is not known "
-        "beforehand how much memory it takes; give a size, a ratio or bytes",
+        "`quality` is not available here: its memory is not known in advance; give a size, a ratio "
+        "or bytes",
         "quality");
   }
   const auto session = Session::Make(engine, job->options);
@@ -186,11 +186,7 @@ std::variant<Ticket, RequestError> Scheduler::Data::Enqueue(std::shared_ptr<Job>
     if (draining || stopped) {
       return RequestError{ErrorKind::kUnavailable, "the server is shutting down"};
     }
-    if (n_queued >= options.max_waiting) {
-      return RequestError{ErrorKind::kQueueFull, std::to_string(n_queued) +
-                                                     " requests are waiting, more are not taken; "
-                                                     "try again later"};
-    }
+    if (n_queued >= options.max_waiting) return QueueFull(n_queued);
     ticket->id = next_id++;
     incoming.push_back(std::move(job));
     incoming.back()->is_queued = true;

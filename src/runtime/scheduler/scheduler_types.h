@@ -43,7 +43,6 @@ struct SchedulerOptions {
   int64_t default_max_tokens = -1;
   SessionOptions defaults = {};   // for requests without options
   std::string session_path = {};  // folder of saved sessions; empty: sessions live in memory only
-  std::string model_name = {};    // as the server shows it
   // Called before a file is read, written or removed, in the thread that does it; not for the files
   // that Drain writes last (SchedulerLoop::SaveAll).
   std::function<void()> on_file_work = {};

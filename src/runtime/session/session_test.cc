@@ -279,8 +279,7 @@ TEST(Session, EngineErrorsNameTheFile) {
   EXPECT_NE(message.find("/nowhere/absent.gguf"), std::string::npos) << message;
   EXPECT_EQ(message.find("/nowhere/absent.gguf"), message.rfind("/nowhere/absent.gguf"));
   EngineOptions options = {.file = testing::TinyFile(MakeTinySpec("llama")), .n_threads = -2};
-  EXPECT_EQ(Engine::Open(options, log).error().message,
-            "engine: -2 threads wanted, expected 1..512");
+  EXPECT_EQ(Engine::Open(options, log).error().message, "engine: threads is -2, expected 1..512");
   options.n_threads = 2;
   options.target = "Z80";
   const auto target = Engine::Open(options, log);

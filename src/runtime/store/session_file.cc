@@ -119,7 +119,7 @@ class SessionReader {
     std::array<char, kMagic.size()> magic = {};
     uint64_t version = 0;
     if (!reader.Get(std::as_writable_bytes(std::span(magic))) || magic != kMagic) {
-      return Error{path + ": is no session file"};
+      return Error{path + ": is not a session file"};
     }
     if (!reader.Get(std::as_writable_bytes(std::span(&version, 1)))) return reader.Damaged("INFO");
     if (version != kVersion) {
@@ -146,8 +146,8 @@ class SessionReader {
   }
 
   Error Damaged(const std::string& section) const {
-    return Error{path_ + ": damaged: the part " + section +
-                 " is cut off or not what was written; the text must be read again"};
+    return Error{path_ + ": damaged: section " + section +
+                 " is truncated or corrupt; the text must be read again"};
   }
   Error At(const Error& error) const { return Prefixed(path_ + ": ", error); }
   bool at_end() const { return n_left_ == 0; }
@@ -344,7 +344,7 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
                    .code = ErrorCode::kInvalid};
     }
     WINNOW_TRY(reader.Next(Tag::kEnd));
-    if (!reader.at_end()) return Error{"more follows its end"};
+    if (!reader.at_end()) return Error{"data after the END section"};
     return {};
   };
   if (const auto filled = session->Restore(tokens, logits, head.progress, fill); !filled) {

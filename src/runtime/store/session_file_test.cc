@@ -172,7 +172,7 @@ TEST_F(SessionFileTest, DamageAnywhereIsFound) {
   SetContent(bytes + "x");
   EXPECT_NE(Problem(Options("h2o", 16)), "");
   SetContent("GGUF");
-  EXPECT_NE(Problem(Options()).find("no session file"), std::string::npos);
+  EXPECT_NE(Problem(Options()).find("is not a session file"), std::string::npos);
   std::filesystem::remove(path_);
   EXPECT_NE(Problem(Options()).find("cannot be read"), std::string::npos);
 }

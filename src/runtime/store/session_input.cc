@@ -33,7 +33,7 @@ Result<SessionInput> SessionInput::FromDescriptor(int file, std::string name) {
   const int problem = found ? EINVAL : errno;
   if (!found || !S_ISREG(status.st_mode)) {
     close(file);
-    return CannotRead(input.name, found ? "is no regular file" : std::strerror(problem));
+    return CannotRead(input.name, found ? "is not a regular file" : std::strerror(problem));
   }
   input.n_bytes = static_cast<uint64_t>(status.st_size);
   input.file.reset(fdopen(file, "rb"));
