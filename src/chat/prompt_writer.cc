@@ -39,7 +39,7 @@ Result<std::string> JoinedParts(const Json& parts, const std::string& where) {
                                    ? part["type"].get<std::string>()
                                    : "?";
       return Error{where + ".content: a part of type '" + gguf::Printable(type) +
-                   "', expected text: this model reads nothing else"};
+                   "', expected text: this model accepts only text"};
     }
     if (!out.empty()) out += '\n';
     out += part["text"].get<std::string>();
@@ -207,7 +207,7 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
     if (used) return writer;
     writer.warnings_.push_back("the model's chat template cannot be used (" + used.error().message +
                                "): the built-in format " + std::string(writer.built_in_.name()) +
-                               " stands in for it");
+                               " is used instead");
   }
   if (!detected.warning.empty()) writer.warnings_.push_back(detected.warning);
   return writer;
@@ -249,7 +249,7 @@ Result<std::vector<MarkedText>> PromptWriter::WriteBuiltIn(const Conversation& c
     if (role == "developer") role = "system";
     if (messages[i].contains("tool_calls") && !messages[i]["tool_calls"].empty()) {
       return Error{Where(i) + ".tool_calls: the chat format " + std::string(built_in_.name()) +
-                   " has no tools; a model with a template of its own may have"};
+                   " does not support tools"};
     }
     const Json& content = messages[i]["content"];
     out.push_back({std::move(role), content.is_string() ? content.get<std::string>() : ""});
@@ -261,13 +261,13 @@ Result<std::vector<MarkedText>> PromptWriter::WriteBuiltIn(const Conversation& c
 Result<Prompt> PromptWriter::Write(const Conversation& conversation) const {
   const bool has_tools = conversation.tools.is_array() && !conversation.tools.empty();
   if (has_tools && !takes_tools()) {
-    return Error{"tools: the model's chat template has none"};
+    return Error{"tools: the model's chat template does not support tools"};
   }
   if (conversation.continue_final_message &&
       (!conversation.messages.is_array() || conversation.messages.empty() ||
        !conversation.messages.back().is_object() ||
        conversation.messages.back().value("role", Json()) != "assistant")) {
-    return Error{"messages: the last one is to be continued, expected it to be the assistant's"};
+    return Error{"messages: the last one is to be continued, expected an assistant message"};
   }
   Prompt prompt;
   if (template_) {
@@ -282,7 +282,7 @@ Result<Prompt> PromptWriter::Write(const Conversation& conversation) const {
         return prompt;
       }
       return Error{
-          "messages: the template does not write the last message as it is: it cannot be "
+          "messages: the template changes the text of the last message, so it cannot be "
           "continued"};
     }
     // A refusal by the template concerns the messages, and a built-in format knows no tools.

@@ -199,7 +199,7 @@ TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n The answer ");
   EXPECT_NE(Text(Writer(kChatMl),
                  {.messages = Json::array({Message("user", "a")}), .continue_final_message = true})
-                .find("expected it to be the assistant's"),
+                .find("expected an assistant message"),
             std::string::npos);
 }
 
