@@ -15,7 +15,9 @@ export function setUpIntake({ onText, onProblem }) {
   const paste = $('paste');
   const take = (text, name, questions = []) => {
     if (text.trim() === '') return onProblem('The text is empty.');
-    if (text.length > MAX_BYTES) return onProblem(`The text has ${count(text.length)} characters; the page takes ${count(MAX_BYTES)}.`);
+    // A UTF-16 code unit takes at most 3 bytes in UTF-8.
+    const bytes = 3 * text.length <= MAX_BYTES ? text.length : new TextEncoder().encode(text).length;
+    if (bytes > MAX_BYTES) return onProblem(`The text has ${count(bytes)} bytes; the page takes ${count(MAX_BYTES)}.`);
     onText(text, name, questions);
   };
   const takeFile = async (file) => {
@@ -26,7 +28,7 @@ export function setUpIntake({ onText, onProblem }) {
     } catch {
       return onProblem(`${file.name} cannot be read.`);
     }
-    if (text.slice(0, 65536).includes('\0') || text.startsWith('%PDF')) return onProblem(`${file.name} is no text file.`);
+    if (text.slice(0, 65536).includes('\0') || text.startsWith('%PDF')) return onProblem(`${file.name} is not a text file.`);
     take(text, file.name);
   };
 
