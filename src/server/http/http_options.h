@@ -26,8 +26,8 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;        // 0: any free port
   int n_threads = 2;           // for requests with bodies; one more serves all others
-  std::string key_file = {};   // TLS private key, PEM; set together with cert_file
-  std::string cert_file = {};  // TLS certificate chain, PEM
+  std::string key_file = {};   // TLS private key, PEM; needs cert_file
+  std::string cert_file = {};  // TLS certificate chain, PEM; needs key_file
   size_t max_connections = 12000;
   size_t max_header_bytes = size_t{32} << 10;
   size_t max_body_bytes = size_t{32} << 20;

@@ -154,8 +154,15 @@ HttpServer::HttpServer(std::unique_ptr<Data> data) : data_(std::move(data)) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& options,
                                                        Handlers handlers, Log& log) {
+  const bool has_key = !options.key_file.empty();
+  if (has_key == options.cert_file.empty()) {
+    const HttpOptionNames& words = options.words;
+    return Error{std::string(has_key ? words.cert_file : words.key_file) +
+                 " is missing: TLS needs it together with " +
+                 std::string(has_key ? words.key_file : words.cert_file)};
+  }
   auto data = std::make_unique<Data>(options, std::move(handlers), log);
-  if (!options.key_file.empty()) {
+  if (has_key) {
     WINNOW_ASSIGN(asio::ssl::context tls, MakeTls(options));
     data->tls.emplace(std::move(tls));
   }
@@ -165,7 +172,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
     return Error{"cannot listen on " + options.host + " port " + std::to_string(options.port) +
                  ": " + error.message() +
                  (error == asio::error::address_in_use
-                      ? "; " + std::string(options.words.port) + " chooses another"
+                      ? "; choose another with " + std::string(options.words.port)
                       : "")};
   };
   data->acceptor.open(endpoint.protocol(), error);

@@ -257,14 +257,32 @@ TEST(HttpServerErrors, NameOptions) {
   };
   const auto first = listen({.port = 0}).value();
   HttpOptions taken = {.port = first->port()};
-  EXPECT_TRUE(listen(taken).error().message.ends_with("; port chooses another"));
+  EXPECT_TRUE(listen(taken).error().message.ends_with("; choose another with port"));
   taken.words.port = "--port";
-  EXPECT_TRUE(listen(taken).error().message.ends_with("; --port chooses another"));
+  EXPECT_TRUE(listen(taken).error().message.ends_with("; choose another with --port"));
   HttpOptions secret = {
       .port = 0, .key_file = "/nonexistent/key", .cert_file = "/nonexistent/cert"};
   EXPECT_TRUE(listen(secret).error().message.starts_with("cert_file: /nonexistent/cert: "));
   secret.words.cert_file = "--ssl-cert-file";
   EXPECT_TRUE(listen(secret).error().message.starts_with("--ssl-cert-file: /nonexistent/cert: "));
+}
+
+// One of the two files alone would otherwise serve plain HTTP without a word.
+TEST(HttpServerErrors, KeyAndCertificateNeedEachOther) {
+  NullLog log;
+  const auto problem = [&](const HttpOptions& options) {
+    return HttpServer::Listen(options, {.handle = [](const Call&, const ExchangePtr&) {}}, log)
+        .error()
+        .message;
+  };
+  HttpOptions options = {.port = 0, .cert_file = "/nonexistent/cert"};
+  EXPECT_EQ(problem(options), "key_file is missing: TLS needs it together with cert_file");
+  options.words.key_file = "--ssl-key-file";
+  options.words.cert_file = "--ssl-cert-file";
+  EXPECT_EQ(problem(options),
+            "--ssl-key-file is missing: TLS needs it together with --ssl-cert-file");
+  EXPECT_EQ(problem({.port = 0, .key_file = "/nonexistent/key"}),
+            "cert_file is missing: TLS needs it together with key_file");
 }
 
 }  // namespace
