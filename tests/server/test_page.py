@@ -44,7 +44,7 @@ class Main(PageTest):
                     browser.ask(QUESTION)
                     self.assertEqual(browser.answers("full"), ["48213"])
                     self.assertEqual(browser.answers("kept"), ["48213"])
-                    self.assertIn("same answer", browser.text(".verdict"))
+                    self.assertIn("Same answer", browser.text(".verdict"))
                     self.assertIn("KiB of cache", browser.text(".answer.kept .facts"))
                     self.assert_sound()
                     # No session has what the new budget needs: the page reads the text again and repeats the question.
@@ -55,7 +55,7 @@ class Main(PageTest):
                     browser.idle()
                     self.assertEqual(browser.answers("full"), ["48213"])
                     self.assertNotEqual(browser.answers("kept"), ["48213"])
-                    self.assertIn("Another answer", browser.text(".verdict"))
+                    self.assertIn("Different answer", browser.text(".verdict"))
                     self.assertIn("48213", browser.text(".answer.kept .earlier"))
                     browser.tab("picture")
                     browser.wait("document.querySelector('#text').width > 300")

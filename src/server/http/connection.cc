@@ -262,8 +262,8 @@ class HttpConnection final : public Connection,
     if (has_path) {
       shared_.handlers.handle(call, exchange);
     } else {
-      exchange->Send(
-          {.status = 400, .body = report::ToJson(ErrorRecord({.message = "the path is no path"}))});
+      exchange->Send({.status = 400,
+                      .body = report::ToJson(ErrorRecord({.message = "invalid request target"}))});
     }
     reader_.ReleaseTaken();
     Read();
@@ -340,7 +340,7 @@ class HttpConnection final : public Connection,
     }
     if (kind == Deadlines::kHangup) return CheckDisconnected();
     if (kind == Deadlines::kWrite || !parsing_) return Close();
-    const ApiError error = {408, "the request did not come to its end in time", "", "timeout"};
+    const ApiError error = {408, "timed out before the request was complete", "", "timeout"};
     Run([&] { RefuseWith(error); });
   }
 

@@ -352,7 +352,7 @@ TEST(ChatTest, ToolsThatTheTemplateDoesNotTakeAreLeftOut) {
   Fixture fixture;
   const report::Record body = fixture.Post(kPath, Body(kTools))->json();
   EXPECT_EQ(TextAt(body, "warning"),
-            "the model does not see the tools: its chat template takes none");
+            "the model's chat template does not support tools: the model does not see them");
   EXPECT_EQ(TextAt(body, "choices.0.finish_reason"), "stop");
   const auto chunks =
       fixture.Post(kPath, Body(std::string(kTools) + R"(, "stream": true)"))->chunks();

@@ -66,7 +66,7 @@ std::string Joined(std::string warning, const std::string& other) {
 
 // The warning for calls that are not restricted because their constraint cannot be made.
 std::string UnrestrictedCallsWarning(const std::string& warning, const ApiError& error) {
-  return Joined(warning, "calls are not held to the schemas of the tools: " + error.message);
+  return Joined(warning, "tool calls are not restricted to their schemas: " + error.message);
 }
 
 // As Submit, on the exchange's thread once the constraint is made. If calls that the model may
@@ -154,7 +154,7 @@ void LeaveOutTools(const chat::PromptWriter& writer, chat::Conversation& convers
   if (conversation.tools.is_null() || writer.takes_tools()) return;
   if (asked.constraint.kind == ConstraintSpec::Kind::kCalls) return;
   conversation.tools = nullptr;
-  asked.warning = "the model does not see the tools: its chat template takes none";
+  asked.warning = "the model's chat template does not support tools: the model does not see them";
 }
 
 void SendTemplateError(Context& context, Exchange& exchange, const winnow::Error& error) {

@@ -10,8 +10,8 @@ using Kind = ConstraintSpec::Kind;
 
 constexpr const char* kNoGrammars =
     "answers cannot be restricted to a schema, a grammar or a call: this build has no grammars; "
-    "run tools/fetch_xgrammar.sh and build with -DWINNOW_GRAMMAR=ON, or say in the prompt what is "
-    "wanted and leave it out";
+    "run tools/fetch_xgrammar.sh and build with -DWINNOW_GRAMMAR=ON, or omit the field and "
+    "describe the format in the prompt";
 
 // Sets the constraint; a request may have only one.
 void Set(Fields& fields, const ServiceOptions& options, ConstraintSpec& out, ConstraintSpec spec) {

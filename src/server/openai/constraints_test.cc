@@ -123,7 +123,7 @@ TEST_F(ConstraintsTest, CallsCannotBeDemandedOfATemplateWithoutTools) {
     const auto answer =
         bare.Post("/v1/chat/completions", Chat(tools + R"(, "tool_choice": )" + choice));
     EXPECT_EQ(answer->status(), 400);
-    EXPECT_NE(answer->reply().body.find("chat template has none"), std::string::npos);
+    EXPECT_NE(answer->reply().body.find("chat template does not support tools"), std::string::npos);
   }
   EXPECT_EQ(bare.Post("/v1/chat/completions", Chat(tools))->status(), 200);
   EXPECT_TRUE(recorder->specs.empty()) << "nothing is left to restrict";
@@ -190,7 +190,7 @@ TEST_F(ConstraintsTest, CallsThatCannotBeRestrictedAreFree) {
   const auto answer = Ask("/v1/chat/completions", Chat(WrongTool(R"("auto")")));
   EXPECT_EQ(answer->status(), 200) << answer->reply().body;
   EXPECT_EQ(TextAt(answer->json(), "warning"),
-            "calls are not held to the schemas of the tools: tools: it is wrong");
+            "tool calls are not restricted to their schemas: tools: it is wrong");
   ASSERT_EQ(fixture.backend.requests.size(), 1U);
   EXPECT_EQ(fixture.backend.requests[0].constraint, nullptr);
 }

@@ -46,7 +46,7 @@ std::optional<report::Record> ReadBody(const Call& call, ApiError& error) {
   }
   auto* record = std::get_if<report::Record>(&value->data);
   if (record == nullptr) {
-    error = {.status = 400, .message = "the body is no JSON object", .code = "invalid_json"};
+    error = {.status = 400, .message = "the body is not a JSON object", .code = "invalid_json"};
     return std::nullopt;
   }
   return std::move(*record);

@@ -57,7 +57,7 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
       const char* end = field.name.data() + field.name.size();
       const auto [stop, problem] = std::from_chars(field.name.data(), end, token);
       if (problem != std::errc() || stop != end)
-        return wrong("'" + field.name + "' is no token id");
+        return wrong("'" + field.name + "' is not a token id");
       if (!add(token, field.value)) return;
     }
     return;
@@ -66,7 +66,7 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
   if (list == nullptr) return wrong(std::string("found ") + KindName(*value));
   for (const report::Value& item : *list) {
     const auto* pair = std::get_if<report::List>(&item.data);
-    if (pair == nullptr || pair->size() != 2) return wrong("an item of the list is no pair");
+    if (pair == nullptr || pair->size() != 2) return wrong("an item of the list is not a pair");
     if (const auto* token = std::get_if<int64_t>(&(*pair)[0].data)) {
       if (!add(*token, (*pair)[1])) return;
     } else if (const auto* text = std::get_if<std::string>(&(*pair)[0].data)) {
@@ -115,10 +115,11 @@ void ReadPriority(Fields& fields, const ServiceOptions& options, Generation& out
   constexpr int kMax = 1'000'000;
   out.priority = static_cast<int>(fields.Integer("priority", -kMax, kMax).value_or(0));
   if (out.priority != 0 && !options.priorities) {
-    fields.Fail("priority", "found " + std::to_string(out.priority) +
-                                ", expected 0: requests are served as they come, unless the server "
-                                "is started with " +
-                                std::string(options.words.priorities));
+    fields.Fail("priority",
+                "found " + std::to_string(out.priority) +
+                    ", expected 0: requests are served in order of arrival unless the server "
+                    "is started with " +
+                    std::string(options.words.priorities));
   }
 }
 
@@ -154,7 +155,7 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   ReadPriority(fields, options, out);
   out.id_slot = fields.Integer("id_slot", -1, options.n_slots - 1).value_or(-1);
   if (out.session && out.id_slot >= 0) {
-    fields.Fail("id_slot", "a request goes on with a session or replaces that of a slot");
+    fields.Fail("id_slot", "session and id_slot cannot be combined");
   }
   out.options = ReadKv(fields, options);
   out.reuse_prefix = fields.Bool("cache_prompt").value_or(options.cache_prompt);

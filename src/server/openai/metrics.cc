@@ -43,31 +43,32 @@ double PerSecond(int64_t n, double seconds) {
 
 void WriteOwn(Page& page, const runtime::SchedulerState& s) {
   const auto d = [](int64_t n) { return static_cast<double>(n); };
-  page.Gauge("winnow_requests_running", "Requests that are read or answered.", s.n_running);
+  page.Gauge("winnow_requests_running", "Requests in prefill or decode.", s.n_running);
   page.Gauge("winnow_requests_waiting", "Requests in the queue.", s.n_waiting);
   page.Gauge("winnow_sessions_idle", "Sessions in memory that no request uses.", s.n_idle_sessions);
   page.Gauge("winnow_sessions_saved", "Sessions on disk.", s.n_saved_sessions);
-  page.Gauge("winnow_reserved_bytes", "Bytes all sequences may grow to.", d(s.reserved_bytes));
+  page.Gauge("winnow_reserved_bytes", "Bytes reserved for all sequences.", d(s.reserved_bytes));
   page.Gauge("winnow_live_bytes", "Bytes of all caches now.", d(s.live_bytes));
-  page.Gauge("winnow_memory_limit_bytes", "Of model, buffers and caches; 0: none.",
-             d(s.limit_bytes));
+  page.Gauge("winnow_memory_limit_bytes",
+             "Memory limit for model, buffers and caches; 0: unlimited.", d(s.limit_bytes));
   page.Gauge("winnow_model_bytes", "Bytes of the model and its buffers.", d(s.model_bytes));
-  page.Gauge("winnow_fixed_bytes", "Model and buffers: what no sequence can have.",
+  page.Gauge("winnow_fixed_bytes", "Bytes of model and buffers, not available to sequences.",
              d(s.fixed_bytes));
   page.Gauge("winnow_max_sequence_bytes", "The largest reservation of a sequence so far.",
              d(s.max_sequence_bytes));
-  page.Gauge("winnow_draining", "1 while the server ends.", s.draining ? 1 : 0);
-  page.Counter("winnow_prompt_tokens_total", "Tokens of prompts read.", d(s.n_prompt_tokens));
+  page.Gauge("winnow_draining", "1 while the server shuts down.", s.draining ? 1 : 0);
+  page.Counter("winnow_prompt_tokens_total", "Prompt tokens processed.", d(s.n_prompt_tokens));
   page.Counter("winnow_generated_tokens_total", "Tokens generated.", d(s.n_generated_tokens));
-  page.Counter("winnow_requests_total", "Requests answered to their end.", d(s.n_requests));
+  page.Counter("winnow_requests_total", "Requests completed.", d(s.n_requests));
   page.Counter("winnow_requests_failed_total", "Requests that failed.", d(s.n_failed));
-  page.Counter("winnow_requests_cancelled_total", "Requests whose client went away.",
+  page.Counter("winnow_requests_cancelled_total", "Requests whose client disconnected.",
                d(s.n_cancelled));
   page.Counter("winnow_broken_invariants_total", "Bugs found; the current request failed.",
                d(s.n_broken_invariants));
   page.Counter("winnow_prefix_tokens_queried_total", "Prompt tokens looked for in idle sessions.",
                d(s.n_prefix_queries));
-  page.Counter("winnow_prefix_tokens_hit_total", "Prompt tokens found there.", d(s.n_prefix_hits));
+  page.Counter("winnow_prefix_tokens_hit_total", "Prompt tokens found in idle sessions.",
+               d(s.n_prefix_hits));
   page.Counter("winnow_prefill_seconds_total", "Time spent on prompts.", s.prefill_seconds);
   page.Counter("winnow_decode_seconds_total", "Time spent on generated tokens.", s.decode_seconds);
 }
@@ -150,7 +151,7 @@ std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& mod
   WriteOwn(page, s);
   page.Gauge("winnow_kept_share",
              "Bytes of the last answer's cache, of those of a full one in f16.", kept_share_);
-  page.Head("winnow_http_replies_total", "counter", "HTTP answers by status.");
+  page.Head("winnow_http_replies_total", "counter", "HTTP responses by status.");
   for (const auto& [status, n] : replies_) {
     page.Line("winnow_http_replies_total", "{status=\"" + std::to_string(status) + "\"}",
               static_cast<double>(n));

@@ -79,17 +79,19 @@ std::optional<ApiError> OriginRules::Check(const Call& call, Access access) cons
                                             : !HasHost(OriginFrom(origin), host) &&
                                                   !HasHost(OriginFrom(origin), ForwardedHost(call));
   if (is_other_page) {
-    return ApiError{.status = 403,
-                    .message = "pages of other origins may not ask this server; start it with " +
-                               std::string(words_.cors) + " to allow one"};
+    return ApiError{
+        .status = 403,
+        .message = "requests from other origins are not allowed; start the server with " +
+                   std::string(words_.cors) + " to allow one"};
   }
   // Browsers send no Origin when a page reads from its own host.
   const bool may_be_page = !origin.empty() || access == Access::kReadPrivate;
   if (!may_be_page || IsKnownHost(host)) return std::nullopt;
   return ApiError{.status = 403,
-                  .message = "this server is for its own machine and was asked as '" +
-                             std::string(host) + "'; start it with " + std::string(words_.api_key) +
-                             ", or with " + std::string(words_.cors) +
+                  .message = "Host '" + std::string(host) +
+                             "' is not a local name, and this server only accepts local "
+                             "requests; start it with " +
+                             std::string(words_.api_key) + ", or with " + std::string(words_.cors) +
                              " to allow the pages of that host"};
 }
 

@@ -317,7 +317,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
     if (route == nullptr) {
       return SendError(
           metrics_, *exchange,
-          {.status = 404, .message = "there is no " + call.path, .code = "unknown_path"});
+          {.status = 404, .message = "unknown path " + call.path, .code = "unknown_path"});
     }
     if (context_ == nullptr) {
       return SendError(metrics_, *exchange,
@@ -328,7 +328,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
     // Mostly out of memory: this request ends, the server goes on.
     SendError(metrics_, *exchange,
               {.status = 500,
-               .message = std::string("cannot go on: ") + problem.what(),
+               .message = std::string("internal error: ") + problem.what(),
                .code = "internal_error"});
   }
 }
@@ -352,12 +352,12 @@ void Service::Dispatch(const Route& route, const Call& call, const ExchangePtr& 
     return route.delete_id(context, exchange, id);
   }
   metrics_.OnReply(405);
-  exchange->Send(
-      {.status = 405,
-       .body = report::ToJson(ErrorRecord({.status = 405,
-                                           .message = call.method + " is not for " + call.path +
-                                                      "; expected " + route.Methods()})),
-       .headers = {{"allow", route.Methods()}}});
+  exchange->Send({.status = 405,
+                  .body = report::ToJson(
+                      ErrorRecord({.status = 405,
+                                   .message = call.method + " is not allowed for " + call.path +
+                                              "; expected " + route.Methods()})),
+                  .headers = {{"allow", route.Methods()}}});
 }
 
 }  // namespace winnow::server

@@ -35,7 +35,8 @@ Result<Halves> CutAtMark(const std::vector<MarkedText>& text) {
     halves.before.push_back({stretch.text.substr(0, at), stretch.parse_special});
     halves.after.push_back({stretch.text.substr(at + mark.size()), stretch.parse_special});
   }
-  if (!found) return Error{"the chat template changes what users write; sessions need it as it is"};
+  if (!found)
+    return Error{"the chat template changes the text of user messages; sessions need it unchanged"};
   return halves;
 }
 
@@ -66,7 +67,7 @@ Result<chat::Prompt> AfterDocument(const chat::PromptWriter& writer,
     PutBefore(std::string(kMark) + "\n\n", message);
     found = true;
   }
-  if (!found) return Error{"messages: none is the user's, expected a question on the document"};
+  if (!found) return Error{"messages: expected a user message with a question about the document"};
   WINNOW_ASSIGN(chat::Prompt prompt, writer.Write(marked));
   WINNOW_ASSIGN(Halves halves, CutAtMark(prompt.text));
   prompt.text = std::move(halves.after);

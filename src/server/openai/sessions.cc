@@ -122,7 +122,8 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
 void CheckName(Fields& fields, std::string_view field, const std::string& name) {
   if (runtime::IsSessionName(name)) return;
   fields.Fail(field, "found " + std::to_string(name.size()) +
-                         " characters, expected 1 to 128 of A-Z a-z 0-9 . _ -, the first no dot");
+                         " characters, expected 1 to 128 of A-Z a-z 0-9 . _ -, not starting with a "
+                         "dot");
 }
 
 // The name of a new session. Names are drawn at random, so that replicas that share the folder do
@@ -265,7 +266,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                          slot.find_first_not_of("0123456789") == std::string::npos;
   if (!is_number) {
     return SendError(context.metrics, *exchange,
-                     {.status = 400, .message = "'" + slot + "' is no slot number"});
+                     {.status = 400, .message = "'" + slot + "' is not a slot number"});
   }
   const int64_t number = std::stoll(slot);
   const std::string session = SlotSession(number);

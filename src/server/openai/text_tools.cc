@@ -42,7 +42,7 @@ void Detokenize(Context& context, const Call& call, const ExchangePtr& exchange)
       const auto* id = std::get_if<int64_t>(&item.data);
       if (id == nullptr || *id < 0 || *id >= tokenizer.vocabulary_size()) {
         fields.Fail("tokens", "item " + std::to_string(tokens.size()) +
-                                  " is no token id, expected 0 to " +
+                                  " is not a token id, expected 0 to " +
                                   std::to_string(tokenizer.vocabulary_size() - 1));
         break;
       }

@@ -79,7 +79,7 @@ class Answer {
       facts.push(`${bytes(kv.bytes)} of cache`, `${count(kv.kept)} of ${count(kv.seen)} entries`);
     }
     if (timings) facts.push(seconds(timings.prompt_ms + timings.predicted_ms));
-    if (finish === 'length') facts.push('cut at the longest length');
+    if (finish === 'length') facts.push('cut at the maximum length');
     this.facts.replaceChildren(...facts.map((fact) => make('span', '', fact)));
   }
 }
@@ -122,7 +122,7 @@ export class Turn {
     const same = full.text.textContent.trim() === kept.text.textContent.trim();
     const share = percent(kept.kv.bytes / full.kv.bytes);
     this.verdict.className = `verdict ${same ? 'same' : 'differs'}`;
-    this.verdict.textContent = same ? `The same answer from ${share} of the bytes` : `Another answer from ${share} of the bytes`;
+    this.verdict.textContent = same ? `Same answer with ${share} of the bytes` : `Different answer with ${share} of the bytes`;
   }
 }
 

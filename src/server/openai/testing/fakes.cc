@@ -149,7 +149,7 @@ void FakeBackend::SaveSession(const std::string& id, const std::string&, const S
 void FakeBackend::RestoreSession(const std::string& id, const std::string& name,
                                  const SessionDone& done) {
   if (name != "saved") {
-    return done(RequestError{runtime::ErrorKind::kInvalid, name + ": no session file"});
+    return done(RequestError{runtime::ErrorKind::kInvalid, name + ": is not a session file"});
   }
   sessions[id] = {1, 2, 3};
   documents.erase(id);
