@@ -178,8 +178,8 @@ TEST_F(PromptWriterTest, ContentInParts) {
   const Json image = Json::array({{{"type", "image_url"}, {"image_url", {{"url", "x"}}}}});
   EXPECT_EQ(
       Text(Writer(kChatMl), {.messages = Json::array({Message("user", image)})}),
-      "error: messages[0].content: a part of type 'image_url', expected text: this model reads "
-      "nothing else");
+      "error: messages[0].content: a part of type 'image_url', expected text: this model accepts "
+      "only text");
 }
 
 TEST_F(PromptWriterTest, ASystemMessageWhereTheTemplateHasNone) {

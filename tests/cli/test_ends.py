@@ -356,7 +356,7 @@ class Shrinking(EndsTest):
         os.truncate(model, 4096)
         _, err = process.communicate(b"the old man saw\n", timeout=60)
         self.assertEqual(process.returncode, 1, err)
-        self.assert_names(err.decode(), [str(model), "shortened"])
+        self.assert_names(err.decode(), [str(model), "truncated"])
         self.assertEqual(err.count(b"winnow: error"), 1, err)  # reported once, whichever thread found it
 
 

@@ -128,7 +128,7 @@ class Outputs(CliTest):
                             "--kl-base", "--save-logits")
         self.assert_refused(["replay", "--in", self.text, "--out", new, "--trace", new, "--method", "full"], "--out", "--trace")
         self.assert_refused(["probe", "kept", "-m", self.model, "-f", self.text, "--json", new, "--report", new], "--json")
-        self.assert_refused([*evaluate, "--results", "-"], "--results", "no file")
+        self.assert_refused([*evaluate, "--results", "-"], "--results", "not a file")
 
     def test_devices_may_be_shared(self):
         self.assert_done(winnow("eval", "perplexity", "-m", self.model, "--data", self.text, "--chunks", "1",
