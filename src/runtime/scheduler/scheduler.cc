@@ -180,9 +180,13 @@ void Scheduler::Data::RunCommands() {
 }
 
 void Scheduler::Data::PublishState() {
-  SchedulerState now = loop.state();
+  SchedulerState now;
+  {
+    const std::lock_guard lock(mutex);
+    n_queued = static_cast<int>(loop.n_waiting() + incoming.size());
+  }
+  now = loop.state();
   const std::lock_guard lock(mutex);
-  n_queued = static_cast<int>(loop.n_waiting() + incoming.size());
   now.n_waiting = n_queued;
   now.draining = draining;
   const std::lock_guard state_lock(state_mutex);
@@ -198,11 +202,15 @@ bool Scheduler::Data::Round() {
     came = TakeIncoming();
     worked = loop.Round();
   });
-  while (error && Guard([&] { loop.FailAll(*error); })) {
-  }
+  if (error) FailAll(*error);
   const bool wrote = files.RunAll();
-  if (came || worked || wrote) PublishState();
+  if (came || worked || wrote) Guard([&] { PublishState(); });
   return came || worked || wrote;
+}
+
+void Scheduler::Data::FailAll(const RequestError& error) {
+  // Until memory is free: each attempt fails requests that are then gone.
+  while (Guard([&] { loop.FailAll(error); })) std::this_thread::sleep_for(kRetryInterval);
 }
 
 void Scheduler::Data::Run() {
@@ -227,11 +235,13 @@ void Scheduler::Data::Close() {
     jobs.swap(incoming);
     to_run.splice(to_run.end(), commands);
   }
-  for (auto& job : jobs) loop.Add(std::move(job));
-  loop.FailAll(ShuttingDown());
+  Guard([&] {
+    for (auto& job : jobs) loop.Add(std::move(job));
+  });
+  FailAll(ShuttingDown());
   for (const Command& command : to_run) Guard(command.stopped);
   to_run.clear();
-  PublishState();
+  Guard([&] { PublishState(); });
 }
 
 void Scheduler::Start() {

@@ -68,6 +68,7 @@ struct Scheduler::Data {
   bool TakeIncoming();
   void PublishState();
   bool Round();
+  void FailAll(const RequestError& error);
   void Run();
   // Fails the requests and commands that are left.
   void Close();

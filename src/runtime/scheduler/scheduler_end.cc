@@ -129,6 +129,7 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
 
 // Each is taken out before it is failed: what throws is not met again.
 void SchedulerLoop::FailAll(const RequestError& error) {
+  while (!waiting_.empty()) Fail(*waiting_.TakeFirst(), error);
   prefill_.Abandon();
   while (!in_prefill_.empty()) {
     PrefillEntry reading = std::move(in_prefill_.back());
@@ -143,7 +144,6 @@ void SchedulerLoop::FailAll(const RequestError& error) {
     if (--job->n_unfinished == 0) Fail(*job, error);
   }
   store_.EndCopies();
-  while (const std::shared_ptr<Job> job = waiting_.TakeFirst()) Fail(*job, error);
 }
 
 void SchedulerLoop::BeginSaves() {

@@ -69,13 +69,14 @@ class SchedulerExceptionsTest : public SchedulerTest {
     MakeThrowing(options);
     std::vector<std::shared_ptr<Answer>> answers;
     answers.push_back(CreateSession("there", MakeRequest(Prompt(30, 1), 0)));
+    answers.push_back(CreateSession("replaced", MakeRequest(Prompt(30, 6), 0)));
     RunAll();
     answers.push_back(CreateSession("new", MakeRequest(Prompt(90, 2), 0)));
     Request named = MakeRequest(Prompt(5, 3), 6);
     named.session = "there";
     answers.push_back(Submit(std::move(named)));
     Request replacing = MakeRequest(Prompt(40, 4), 3);
-    replacing.replaces = "other";
+    replacing.replaces = "replaced";
     answers.push_back(Submit(std::move(replacing)));
     Request choices = MakeRequest(Prompt(130, 5), 5);
     choices.n = 2;
@@ -87,14 +88,19 @@ class SchedulerExceptionsTest : public SchedulerTest {
     for (const auto& answer : answers) EXPECT_TRUE(answer->done());
     ExpectServing();
     // No name is left claimed: each can be deleted, or is not there.
-    for (const char* name : {"there", "new", "other"}) {
+    int n_deletes = 0;
+    for (const char* name : {"there", "new", "replaced"}) {
       scheduler_->DeleteSession(name, [&](const auto& outcome) {
+        ++n_deletes;
         const auto* error = std::get_if<RequestError>(&outcome);
         EXPECT_TRUE(error == nullptr || error->kind == ErrorKind::kNotFound) << error->message;
       });
     }
     RunAll();
-    EXPECT_TRUE(scheduler_->state().running.empty());
+    EXPECT_EQ(n_deletes, 3);
+    // Names and sessions agree: what was deleted is not listed.
+    scheduler_->ListSessions([](const auto& sessions) { EXPECT_TRUE(sessions.empty()); });
+    RunAll();
     return thrown;
   }
 

@@ -94,6 +94,25 @@ TEST_F(SchedulerInvariantsTest, APromptThatKeepsTooMuchFailsAlone) {
   CheckOnlyOneFails(*buggy, *other);
 }
 
+// Its session is gone while the prompts it was read with go on.
+TEST_F(SchedulerInvariantsTest, APromptThatFailedCanBeCancelled) {
+  bool was_open = true;
+  for (int n_rounds = 1; was_open; ++n_rounds) {
+    Make(Options());
+    bugs_.keeps_all_of_prompts = true;
+    const auto buggy = Ask(1, WithBugs());
+    Ticket ticket = *ticket_;
+    const auto other = Ask(2, {});
+    for (int i = 0; i < n_rounds; ++i) scheduler_->Round();
+    was_open = !buggy->done();
+    ticket.Cancel();
+    RunAll();
+    EXPECT_TRUE(buggy->done());
+    EXPECT_EQ(other->tokens(), Alone(Prompt(120, 2), 20));
+    EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+  }
+}
+
 TEST_F(SchedulerInvariantsTest, AnAnswerThatKeepsTooMuchFailsAlone) {
   Make(Options());
   const auto buggy = Ask(1, WithBugs()), other = Ask(2, {});

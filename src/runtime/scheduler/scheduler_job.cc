@@ -7,7 +7,7 @@ namespace winnow::runtime {
 
 Job::~Job() {
   if (!is_queued) return;
-  claim.Release(!creates);
+  claim.Release();
   try {
     const RequestError error = {ErrorKind::kInternal, "the request could not be finished"};
     const Event failed = {.kind = Event::Kind::kFailed, .error = error};

@@ -54,12 +54,10 @@ std::shared_ptr<Job> WaitingQueue::TakeFirst() {
 
 std::vector<std::shared_ptr<Job>> WaitingQueue::Take(
     const std::function<bool(const Job& job)>& leaves) {
-  std::vector<std::shared_ptr<Job>> taken;
-  std::erase_if(jobs_, [&](const std::shared_ptr<Job>& job) {
-    if (!leaves(*job)) return false;
-    taken.push_back(job);
-    return true;
-  });
+  // Into new lists: an exception leaves the queue as it was.
+  std::vector<std::shared_ptr<Job>> taken, left;
+  for (const std::shared_ptr<Job>& job : jobs_) (leaves(*job) ? taken : left).push_back(job);
+  if (!taken.empty()) jobs_ = std::move(left);
   return taken;
 }
 

@@ -1,7 +1,9 @@
 #include "runtime/session/batch.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -24,13 +26,16 @@ Result<void> Batch::Decode(std::span<Session* const> sessions, std::span<const T
   }
   spans_.clear();
   begun_.clear();
-  for (size_t i = 0; i < sessions.size(); ++i) Begin(*sessions[i], tokens.subspan(i, 1));
-  const Result<void> done = Run();
-  Result<void> outcome = done;
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    const Result<void> ended = sessions[i]->EndStep(tokens.subspan(i, 1), done);
-    if (outcome && !ended) outcome = ended;
-  }
+  Result<void> outcome;
+  RunOrAbandon([&] {
+    for (size_t i = 0; i < sessions.size(); ++i) Begin(*sessions[i], tokens.subspan(i, 1));
+    const Result<void> done = Run();
+    outcome = done;
+    for (size_t i = sessions.size(); i-- > 0;) {
+      const Result<void> ended = End(tokens.subspan(i, 1), done);
+      if (outcome && !ended) outcome = ended;
+    }
+  });
   return outcome;
 }
 
@@ -40,20 +45,22 @@ void Batch::DecodeEach(std::span<Session* const> sessions, std::span<const Token
   spans_.clear();
   begun_.clear();
   failures_.assign(sessions.size(), std::nullopt);
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    WINNOW_CHECK(&sessions[i]->engine() == &engine_);
-    outcomes[i] = sessions[i]->PrepareStep(tokens[i]);
-    if (!outcomes[i]) continue;
-    Begin(*sessions[i], tokens.subspan(i, 1));
-    spans_.back().sequence.failure = &failures_[i];
-  }
-  const Result<void> done = Run();
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    if (!outcomes[i]) continue;
-    if (!done) outcomes[i] = done.error();
-    if (failures_[i]) outcomes[i] = *failures_[i];
-    outcomes[i] = sessions[i]->EndStep(tokens.subspan(i, 1), outcomes[i]);
-  }
+  RunOrAbandon([&] {
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      WINNOW_CHECK(&sessions[i]->engine() == &engine_);
+      outcomes[i] = sessions[i]->PrepareStep(tokens[i]);
+      if (!outcomes[i]) continue;
+      Begin(*sessions[i], tokens.subspan(i, 1));
+      spans_.back().sequence.failure = &failures_[i];
+    }
+    const Result<void> done = Run();
+    for (size_t i = sessions.size(); i-- > 0;) {
+      if (!outcomes[i]) continue;
+      if (!done) outcomes[i] = done.error();
+      if (failures_[i]) outcomes[i] = *failures_[i];
+      outcomes[i] = End(tokens.subspan(i, 1), outcomes[i]);
+    }
+  });
 }
 
 void Batch::Begin(Session& session, std::span<const TokenId> token) {
@@ -61,21 +68,31 @@ void Batch::Begin(Session& session, std::span<const TokenId> token) {
   spans_.push_back(session.BeginStep(token));
 }
 
+// Of the session that was begun last and has not ended.
+Result<void> Batch::End(std::span<const TokenId> token, Result<void> done) {
+  Result<void> ended = begun_.back()->EndStep(token, std::move(done));
+  begun_.pop_back();
+  return ended;
+}
+
+template <class Work>
+void Batch::RunOrAbandon(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+    while (!begun_.empty()) {
+      Session* const session = begun_.back();
+      begun_.pop_back();
+      session->AbandonStep();
+    }
+    throw;
+  }
+}
+
 Result<void> Batch::Run() {
   // All rows in one block: splitting them would read every weight more than once.
   const auto n_rows = std::max<int64_t>(kMinRowBlock, static_cast<int64_t>(spans_.size()));
-  // An exception leaves the sessions as a step that fails.
-  struct Abandon {
-    explicit Abandon(std::vector<Session*>& sessions) : sessions_(sessions) {}
-    ~Abandon() {
-      for (Session* const session : sessions_) session->AbandonStep();
-    }
-    std::vector<Session*>& sessions_;
-  };
-  const Abandon abandon(begun_);
-  Result<void> done = engine_.step().RunAll(spans_, n_rows);
-  begun_.clear();
-  return done;
+  return engine_.step().RunAll(spans_, n_rows);
 }
 
 }  // namespace winnow::runtime

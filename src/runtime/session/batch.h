@@ -44,11 +44,15 @@ class Batch {
  private:
   void Begin(Session& session, std::span<const TokenId> token);
   Result<void> Run();
+  Result<void> End(std::span<const TokenId> token, Result<void> done);
+  // An exception leaves the sessions that have begun and not ended as a step that fails.
+  template <class Work>
+  void RunOrAbandon(const Work& work);
 
   Engine& engine_;
   // Reused, so that a step allocates nothing.
   std::vector<model::TokenSpan> spans_;
-  std::vector<Session*> begun_;                 // sessions of the spans
+  std::vector<Session*> begun_;                 // sessions that have not ended the step
   std::vector<std::optional<Error>> failures_;  // [session]
 };
 

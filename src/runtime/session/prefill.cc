@@ -202,7 +202,7 @@ void Prefill::Fail(const Error& error) {
 
 void Prefill::Drop(size_t prompt) {
   Work& work = works_[prompt];
-  if (work.dropped || work.failure) return;
+  if (work.dropped) return;
   for (size_t i = 0; i < pass_.size(); ++i) {
     if (pass_[i].work != prompt) continue;
     if (!deciding_) step_.Drop(i);

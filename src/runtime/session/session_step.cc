@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <string>
 
 #include "base/check.h"
@@ -117,19 +118,12 @@ Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
   const model::TokenSpan span = BeginStep(added);
-  // std::bad_alloc leaves by an exception: Rollback then removes what the cache holds of the token.
-  struct Ended {
-    explicit Ended(Data& data) : data_(data) {}
-    ~Ended() {
-      if (!told_) data_.Rollback();
-    }
-    Data& data_;
-    bool told_ = false;
-  };
-  Ended ended(*data_);
-  Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
-  ended.told_ = true;
-  return EndStep(added, std::move(done));
+  try {
+    return EndStep(added, data_->engine->step().RunAll({&span, 1}, data_->options.row_block));
+  } catch (const std::exception&) {  // std::bad_alloc: remove what the cache holds of the token
+    AbandonStep();
+    throw;
+  }
 }
 
 Result<void> Session::PrepareStep(TokenId token) {

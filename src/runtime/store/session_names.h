@@ -46,7 +46,7 @@ class SessionNames {
 class SessionClaim {
  public:
   explicit SessionClaim(SessionNames& names) : names_(names) {}
-  ~SessionClaim() { Release(existed_); }
+  ~SessionClaim() { Release(); }
   SessionClaim(const SessionClaim&) = delete;
   SessionClaim& operator=(const SessionClaim&) = delete;
 
@@ -57,6 +57,8 @@ class SessionClaim {
   SessionNames::Outcome TakeAny(std::string name, bool exists);
   // The session of this name is there from now on, or is not. Does nothing if no name is held.
   void Release(bool exists);
+  // As it was when it was claimed.
+  void Release() { Release(existed_); }
 
  private:
   SessionNames::Outcome Hold(SessionNames::Outcome outcome, bool existed);

@@ -293,10 +293,10 @@ class HttpConnection final : public Connection,
   void OnWritten(const error_code& error) {
     writing_ = false;
     deadlines_->Clear(Deadlines::kWrite);
-    if (closed_) return;
-    if (error) return Close();
-    queue_.PopWritten();
+    if (error) Close();
+    closed_ ? queue_.Clear() : queue_.PopWritten();
     HoldQueue();
+    if (closed_) return;
     if (!queue_.empty()) {
       WriteNext();
     } else if (closing_) {

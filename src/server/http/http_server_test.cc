@@ -197,6 +197,36 @@ TEST_F(HttpServerTest, AClosedConnectionHoldsNoBuffersWhileItsResponseIsComputed
   EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 200"); }));
 }
 
+TEST_F(HttpServerTest, ABodyThatWaitsForItsHandlerCountsAfterItsClientHasGone) {
+  std::promise<void> entered, released;
+  const auto server = Listen({.n_threads = 1, .max_buffers_bytes = kSmallBuffers},
+                             [&](const Call& call, const ExchangePtr& exchange) {
+                               if (call.path == "/block") {
+                                 entered.set_value();
+                                 released.get_future().wait();
+                               }
+                               exchange->Send({.body = "."});
+                             });
+  ASSERT_NE(server, nullptr);
+  Client blocking(server->port());
+  ASSERT_TRUE(blocking.Send("POST /block HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"));
+  entered.get_future().wait();
+  std::optional<Client> waiting(server->port());
+  waiting->ResetWhenClosed();
+  ASSERT_TRUE(waiting->Send(PostHead(30'000) + std::string(30'000, 'x')));
+  const auto answer_to_others = [&] {
+    Client other(server->port());
+    other.Send(PostHead(20'000) + std::string(20'000, 'x'));
+    return other.ReadUntil(".", 2);  // HTTP/1.1 has one too
+  };
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 503"); }));
+  waiting.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in which the server notices
+  EXPECT_TRUE(answer_to_others().starts_with("HTTP/1.1 503"));
+  released.set_value();
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 200"); }));
+}
+
 TEST_F(HttpServerTest, AnswersOfAllConnectionsTogether) {
   constexpr size_t kAnswerBytes = size_t{16} << 20;  // more than any socket buffers
   const auto server = Listen({.max_buffers_bytes = 5 * kAnswerBytes / 2},

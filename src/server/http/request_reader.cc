@@ -90,7 +90,7 @@ void RequestReader::Drop() {
   header_bytes_ = 0;
   buffer_.clear();
   buffer_.shrink_to_fit();
-  ReleaseTaken();
+  if (taken_bytes_ == 0) large_body_.Resize(0);  // otherwise its body is still in use
 }
 
 // Limits the buffers of all clients' large bodies together. A body counts as it arrives, so
