@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tidy_changed.sh [BASE]: clang-tidy on the sources that differ from BASE, working tree included; fails on a finding.
 # Without BASE: where HEAD left origin/main, or HEAD~1 where it is on it. A changed header is seen through the source of
-# its name, or the first that includes it; what it finds in files that did not change does not count. No file is begun after MINUTES (4); what is left out is said.
+# its name, or the first that includes it. Findings in files that did not change do not count, and files that differ in comments only
+# are left out. Starts no file after MINUTES (4) and lists what it did not check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${MINUTES:-4}
@@ -39,9 +40,17 @@ source_for() {
   return 1
 }
 
+without_comments() { c++ -fpreprocessed -dD -E -P -w -x c++ - 2>/dev/null || true; }
+differs_in_code() {
+  local before
+  before=$(git show "$base:$1" 2>/dev/null) || return 0
+  [ "$(without_comments <<<"$before")" != "$(without_comments <"$1")" ]
+}
+
 sources=()
 filter=""
 while read -r file; do
+  differs_in_code "$file" || continue
   filter="$filter${filter:+,}{\"name\":\"/$file\"}"
   if found=$(source_for "$file"); then
     sources+=("$found")
@@ -49,7 +58,7 @@ while read -r file; do
     say "$file is not checked: the preset tidy does not build it"
   fi
 done < <({ git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h'; git ls-files -o --exclude-standard -- '*.cc' '*.h'; } | sort -u)
-[ ${#sources[@]} -gt 0 ] || { say "ok: no source differs from $(git rev-parse --short "$base")"; exit 0; }
+[ ${#sources[@]} -gt 0 ] || { say "ok: no source differs in code from $(git rev-parse --short "$base")"; exit 0; }
 
 end=$(($(date +%s) + minutes * 60))
 left_out=$(mktemp)

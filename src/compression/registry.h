@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -63,7 +62,7 @@ Promise PromisesBudget(const Config&, int64_t) {
 template <class Config, Result<MethodPtr> (*Factory)(const Config&),
           Promise (*Promises)(const Config&, int64_t budget) = PromisesBudget<Config>>
 MethodEntry Entry(std::string_view name, std::string_view summary, std::string_view source,
-                  std::vector<std::string_view> variants = {}) {
+                  const std::vector<std::string_view>& variants = {}) {
   return {.name = name,
           .summary = summary,
           .source = source,
@@ -76,7 +75,7 @@ MethodEntry Entry(std::string_view name, std::string_view summary, std::string_v
             WINNOW_ASSIGN(const Config config, ReadConfig<Config>(spec));
             return Promises(config, budget);
           },
-          .variants = std::move(variants)};
+          .variants = variants};
 }
 
 }  // namespace winnow::compression

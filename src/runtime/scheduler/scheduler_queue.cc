@@ -47,7 +47,7 @@ bool WaitingQueue::OfferFirst(const std::function<Answer(const std::shared_ptr<J
 
 std::shared_ptr<Job> WaitingQueue::TakeFirst() {
   if (jobs_.empty()) return nullptr;
-  const std::shared_ptr<Job> job = std::move(jobs_.front());
+  std::shared_ptr<Job> job = std::move(jobs_.front());
   jobs_.erase(jobs_.begin());
   return job;
 }
