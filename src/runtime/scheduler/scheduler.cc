@@ -142,7 +142,7 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     // queue before it runs `stopped` functions.
     const auto finish = [this, &then, &error] {
       return [this, then, error] {
-        then(error ? &*error : nullptr);
+        Guard([&] { then(error ? &*error : nullptr); });
         loop.RetryWaiters();
       };
     };

@@ -56,7 +56,7 @@ bool SchedulerLoop::FreeMemory(int64_t n_bytes, const SessionStore::EvictionFilt
     const SessionStore::Eviction eviction = store_.Evict(spared);
     if (eviction.kind == Kind::kNone) return false;
     if (eviction.kind == Kind::kGone) continue;
-    file_work_(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
+    QueueWrite(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
       store_.EndEvict(saving, error);
     });
   }

@@ -1,4 +1,5 @@
 // How requests end, and what is kept of their sequences.
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -160,9 +161,19 @@ void SchedulerLoop::QueueSave(const std::string& id) {
   const auto begun = BeginSave(id, id);
   const auto* saving = std::get_if<SessionStore::Saving>(&begun);
   if (saving == nullptr) return;
-  file_work_(saving->write, [this, saving = *saving](const RequestError* error) {
+  QueueWrite(saving->write, [this, saving = *saving](const RequestError* error) {
     store_.EndSave(saving, error == nullptr);
   });
+}
+
+void SchedulerLoop::QueueWrite(const SessionStore::FileTask& write, const Then& then) {
+  try {
+    file_work_(write, then);
+  } catch (const std::exception&) {  // the store counts it as begun
+    const RequestError error = {ErrorKind::kInternal};
+    then(&error);
+    throw;
+  }
 }
 
 void SchedulerLoop::SaveAll() {

@@ -1,6 +1,7 @@
 // Exceptions in the scheduler's thread: refused memory, or what a caller's function throws.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <string>
@@ -8,13 +9,12 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/testing/scheduler_run.h"
+#include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
 namespace {
 
 using testing::Answer;
-using testing::SchedulerTest;
 
 // Throws when it is asked for the n-th time.
 class ThrowingClock final : public Clock {
@@ -35,7 +35,7 @@ class ThrowingClock final : public Clock {
   mutable int left_ = 1;
 };
 
-class SchedulerExceptionsTest : public SchedulerTest {
+class SchedulerExceptionsTest : public testing::SchedulerSessionsTest {
  protected:
   void MakeThrowing(const SchedulerOptions& options) {
     auto made = Scheduler::Make(*engine_, options, log_, &throwing_);
@@ -124,6 +124,41 @@ TEST_F(SchedulerExceptionsTest, SoDoThoseThatEvict) {
     ++n;
   }
   EXPECT_GT(n, 20);
+}
+
+TEST_F(SchedulerExceptionsTest, FilesAreReadForTheNextRequests) {
+  SchedulerOptions options = WithFolder();
+  MakeThrowing(options);
+  CreateSession("saved", MakeRequest(Prompt(30, 1), 0));
+  RunAll();
+  scheduler_->Drain();
+  std::filesystem::copy_file(folder_ + "/saved.session", folder_ + "/other.session");
+  std::vector<TokenId> text = Prompt(30, 1);
+  for (const TokenId token : Prompt(5, 3)) text.push_back(token);
+  const auto ask = [&](const char* name) {
+    Request named = MakeRequest(Prompt(5, 3), 3);
+    named.session = name;
+    return Submit(std::move(named));
+  };
+  bool thrown = true;
+  for (int n = 1; thrown; ++n) {
+    MakeThrowing(options);
+    const auto asked = ask("saved");
+    int n_forked = 0;
+    scheduler_->ForkSession("other", "fork", [&](const auto&) { ++n_forked; });
+    throwing_.Throw(n);
+    RunAll();
+    thrown = throwing_.has_thrown();
+    throwing_.Throw(1 << 30);
+    EXPECT_TRUE(asked->done());
+    EXPECT_EQ(n_forked, 1);
+    const auto answer = ask("other");
+    RunAll();
+    ASSERT_FALSE(answer->error) << answer->error->message;
+    EXPECT_EQ(answer->tokens(), Alone(text, 3));
+    ASSERT_FALSE(HasFailure()) << "thrown at look " << n;
+    std::filesystem::remove(folder_ + "/fork.session");
+  }
 }
 
 TEST_F(SchedulerExceptionsTest, AStepThatThrowsLeavesSessionsAsTheyWere) {

@@ -31,10 +31,10 @@ class SchedulerLoop {
   // Called when work has ended; null: without an error.
   using Then = std::function<void(const RequestError* error)>;
   // Runs `task` on the I/O thread, then `then` on the loop's.
-  using FileWork = std::function<void(SessionStore::FileTask task, Then then)>;
+  using QueueFileTask = std::function<void(SessionStore::FileTask task, Then then)>;
   // All arguments must outlive the loop. Without a folder, sessions live in memory only.
   SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
-                SessionNames& names, Log& log, const Clock& clock, FileWork file_work);
+                SessionNames& names, Log& log, const Clock& clock, QueueFileTask file_work);
   ~SchedulerLoop();
 
   void Add(std::shared_ptr<Job> job) { waiting_.Add(std::move(job)); }
@@ -170,14 +170,19 @@ class SchedulerLoop {
   // ReadFile, done once for all callers that ask at the same time. Without an id the session gets
   // no name and is kept for its prefix.
   void ReadOnce(const std::string& id, const std::string& file, const Then& then);
-  // A read that has been announced to the store (SessionStore::BeginFileWork).
   struct FileRead {
     std::string id = {}, file = {};
+    std::shared_ptr<FileWork> work = {};
     bool replaces = false;
     int64_t max_bytes = 0;
     Then then = {};
   };
   void ReadWhenMemoryIsFree(const FileRead& read);
+  void PutRead(const FileRead& read, IdleSession idle);
+  // Fork of a session in memory. WaitsToFork: whether it has to wait for memory; it is then tried
+  // again when there is some.
+  bool WaitsToFork(const std::string& from, const std::string& to, const Then& then);
+  std::optional<RequestError> PutFork(const std::string& from, const std::string& to);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();
@@ -201,13 +206,15 @@ class SchedulerLoop {
   // `last`: the final events, sent after the session's name is released.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
   void QueueSave(const std::string& id);
+  // Queues a write that the store has begun. If that throws, `then` has been called with an error.
+  void QueueWrite(const SessionStore::FileTask& write, const Then& then);
 
   Engine& engine_;
   const SchedulerOptions& options_;
   SessionNames& names_;
   Log& log_;
   const Clock& clock_;
-  FileWork file_work_;
+  QueueFileTask file_work_;
   int64_t model_bytes_;
   int64_t fixed_bytes_;
 

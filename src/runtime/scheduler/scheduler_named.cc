@@ -88,10 +88,12 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
           const auto begun = data.loop.BeginSave(id, name);
           if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
           const auto& saving = std::get<SessionStore::Saving>(begun);
-          data.AddFileWork(saving.write, [&data, saving, saved, done](const RequestError* failed) {
+          const auto end = [&data, saving, saved, done](const RequestError* failed) {
             data.loop.EndSave(saving, failed == nullptr);
             done(failed == nullptr ? saved : *failed);
-          });
+          };
+          const auto failed = data.Guard([&] { data.AddFileWork(saving.write, end); });
+          if (failed) end(&*failed);
         });
       },
       done);
@@ -145,11 +147,12 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           if (removed) return std::nullopt;
           return RequestError{ErrorKind::kInternal, removed.error().message};
         };
-        data.AddFileWork(remove, [&data, id, found, claim, done](const RequestError* error) {
+        const auto end = [&data, id, found, claim, done](const RequestError* error) {
           data.loop.EndDelete(id, error == nullptr);
           claim->Release(error != nullptr);
           done(error == nullptr ? found : *error);
-        });
+        };
+        if (const auto failed = data.Guard([&] { data.AddFileWork(remove, end); })) end(&*failed);
       },
       done);
 }

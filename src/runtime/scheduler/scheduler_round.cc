@@ -10,7 +10,7 @@ namespace winnow::runtime {
 
 SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
                              const SessionFolder* folder, SessionNames& names, Log& log,
-                             const Clock& clock, FileWork file_work)
+                             const Clock& clock, QueueFileTask file_work)
     : engine_(engine),
       options_(options),
       names_(names),

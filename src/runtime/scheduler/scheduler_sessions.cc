@@ -1,5 +1,6 @@
 // Named sessions, between rounds.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,10 @@ namespace {
 
 RequestError NotInMemory(const std::string& id) {
   return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
+}
+
+RequestError Thrown(const std::string& what, const std::exception& problem) {
+  return {ErrorKind::kInternal, what + ": " + problem.what()};
 }
 
 RequestError ToBeRead(const std::string& file) {
@@ -82,10 +87,22 @@ void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, con
   waiting.push_back(then);
   if (waiting.size() > 1) return;
   const auto end = [this, key](const RequestError* error) {
-    const std::vector<Then> all = std::move(loading_.extract(key).mapped());
-    for (const Then& one : all) one(error);
+    const auto found = loading_.extract(key);
+    if (found.empty()) return;
+    for (const Then& one : found.mapped()) {
+      try {
+        one(error);
+      } catch (const std::exception& problem) {  // the others wait, too
+        log_.Error("session " + key.second + ": " + problem.what());
+      }
+    }
   };
-  ReadFile(id, file, /*replaces=*/false, end);
+  try {
+    ReadFile(id, file, /*replaces=*/false, end);
+  } catch (const std::exception&) {
+    loading_.erase(key);
+    throw;
+  }
 }
 
 void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, bool replaces,
@@ -101,42 +118,65 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
   if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
   // Before FreeMemory: the session of this name is then not evicted, which would overwrite the file
   // before it is read.
-  store_.BeginFileWork(file);
-  ReadWhenMemoryIsFree(
-      {.id = id, .file = file, .replaces = replaces, .max_bytes = *max_bytes, .then = then});
+  const auto work = std::make_shared<FileWork>(store_, file);
+  ReadWhenMemoryIsFree({.id = id,
+                        .file = file,
+                        .work = work,
+                        .replaces = replaces,
+                        .max_bytes = *max_bytes,
+                        .then = then});
 }
 
 void SchedulerLoop::ReadWhenMemoryIsFree(const FileRead& read) {
   if (!FreeMemory(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
     if (memory_will_be_freed(/*n_own=*/1) && fits_alone(read.max_bytes)) {
       const auto waiting = waiting_reads_.insert(read.file);
-      memory_waiters_.emplace_back([this, read, waiting] {
+      try {
+        memory_waiters_.emplace_back([this, read, waiting] {
+          waiting_reads_.erase(waiting);
+          try {
+            ReadWhenMemoryIsFree(read);
+          } catch (const std::exception& problem) {
+            read.work->End();
+            const RequestError failed = Thrown("session " + read.file, problem);
+            read.then(&failed);
+          }
+        });
+      } catch (const std::exception&) {
         waiting_reads_.erase(waiting);
-        ReadWhenMemoryIsFree(read);
-      });
+        throw;
+      }
       return;
     }
-    store_.EndFileWork(read.file);
+    read.work->End();
     const RequestError error = OutOfMemory("session " + read.file, read.max_bytes, 0);
     return read.then(&error);
   }
-  loading_bytes_ += read.max_bytes;
   const auto idle = std::make_shared<IdleSession>();
   const auto end = [this, read, idle](const RequestError* error) {
-    store_.EndFileWork(read.file);
+    read.work->End();
     loading_bytes_ -= read.max_bytes;
     if (error != nullptr) return read.then(error);
-    if (read.replaces || store_.Find(read.id) == nullptr) {
-      idle->name = read.id;
-      if (read.id.empty()) idle->read_from = read.file;
-      idle->saved = read.id == read.file;
-      idle->used = clock_.now();
-      store_.Put(std::move(*idle));
-      store_.DropUnnamed(options_.max_unnamed);
+    try {
+      PutRead(read, std::move(*idle));
+    } catch (const std::exception& problem) {
+      const RequestError failed = Thrown("session " + read.file, problem);
+      return read.then(&failed);
     }
     read.then(nullptr);
   };
   file_work_(store_.MakeReader(read.file, read.max_bytes, idle), end);
+  loading_bytes_ += read.max_bytes;
+}
+
+void SchedulerLoop::PutRead(const FileRead& read, IdleSession idle) {
+  if (!read.replaces && store_.Find(read.id) != nullptr) return;
+  idle.name = read.id;
+  if (read.id.empty()) idle.read_from = read.file;
+  idle.saved = read.id == read.file;
+  idle.used = clock_.now();
+  store_.Put(std::move(idle));
+  store_.DropUnnamed(options_.max_unnamed);
 }
 
 std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
@@ -160,29 +200,46 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
 void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
-    IdleSession* idle = store_.Find(from);
-    if (!FreeMemory(idle->bytes, {.session = idle, .claimed = true})) {
-      if (memory_will_be_freed() && fits_alone(2 * idle->bytes)) {
-        memory_waiters_.emplace_back([this, from, to, then] { Fork(from, to, then); });
-        return;
-      }
-      const RequestError full =
-          OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
-      return then(&full);
+    std::optional<RequestError> failed;
+    try {
+      if (WaitsToFork(from, to, then)) return;
+      failed = PutFork(from, to);
+    } catch (const std::exception& problem) {
+      failed = Thrown("a copy of session " + from, problem);
     }
-    idle->used = clock_.now();
-    auto session = idle->session->Fork();
-    if (!session) {
-      const RequestError failed = {ErrorKind::kInternal, session.error().message};
-      return then(&failed);
-    }
-    store_.Put({.name = to,
-                .session = std::move(*session),
-                .unread = idle->unread,
-                .n_document = idle->n_document,
-                .used = clock_.now()});
-    then(nullptr);
+    then(failed ? &*failed : nullptr);
   });
+}
+
+bool SchedulerLoop::WaitsToFork(const std::string& from, const std::string& to, const Then& then) {
+  const IdleSession* idle = store_.Find(from);
+  if (FreeMemory(idle->bytes, {.session = idle, .claimed = true})) return false;
+  if (!memory_will_be_freed() || !fits_alone(2 * idle->bytes)) return false;
+  memory_waiters_.emplace_back([this, from, to, then] {
+    try {
+      Fork(from, to, then);
+    } catch (const std::exception& problem) {
+      const RequestError failed = Thrown("a copy of session " + from, problem);
+      then(&failed);
+    }
+  });
+  return true;
+}
+
+std::optional<RequestError> SchedulerLoop::PutFork(const std::string& from, const std::string& to) {
+  IdleSession* idle = store_.Find(from);
+  if (!FreeMemory(idle->bytes, {.session = idle, .claimed = true})) {
+    return OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
+  }
+  idle->used = clock_.now();
+  auto session = idle->session->Fork();
+  if (!session) return RequestError{ErrorKind::kInternal, session.error().message};
+  store_.Put({.name = to,
+              .session = std::move(*session),
+              .unread = idle->unread,
+              .n_document = idle->n_document,
+              .used = clock_.now()});
+  return std::nullopt;
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id) {
@@ -258,9 +315,9 @@ void SchedulerLoop::ReadTokens(
   }
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
-  store_.BeginFileWork(id);
-  file_work_(store_.MakeTextReader(id, read), [this, id, read, done](const RequestError* error) {
-    store_.EndFileWork(id);
+  const auto work = std::make_shared<FileWork>(store_, id);
+  file_work_(store_.MakeTextReader(id, read), [work, read, done](const RequestError* error) {
+    work->End();
     if (error != nullptr) return done(*error);
     done(std::move(*read));
   });
@@ -285,7 +342,13 @@ void SchedulerLoop::KeptPositions(
   Load(id, [this, id, by_head, done](const RequestError* error) {
     if (error != nullptr) return done(*error);
     const IdleSession& idle = *store_.Find(id);
-    done(Kept(*idle.session, idle.n_document, by_head));
+    std::variant<KeptTokens, RequestError> kept;
+    try {
+      kept = Kept(*idle.session, idle.n_document, by_head);
+    } catch (const std::exception& problem) {
+      kept = Thrown("session " + id, problem);
+    }
+    done(std::move(kept));
   });
 }
 

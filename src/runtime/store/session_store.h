@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -182,6 +183,26 @@ class SessionStore {
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
   SavedPrefixes saved_prefixes_;
+};
+
+// Work on a session's file, counted (SessionStore::BeginFileWork) until End or destruction. The
+// store must outlive it.
+class FileWork {
+ public:
+  FileWork(SessionStore& store, std::string file) : store_(store), file_(std::move(file)) {
+    store_.BeginFileWork(file_);
+  }
+  ~FileWork() { End(); }
+  FileWork(const FileWork&) = delete;
+  FileWork& operator=(const FileWork&) = delete;
+  void End() {
+    if (!std::exchange(ended_, true)) store_.EndFileWork(file_);
+  }
+
+ private:
+  SessionStore& store_;
+  std::string file_;
+  bool ended_ = false;
 };
 
 }  // namespace winnow::runtime
