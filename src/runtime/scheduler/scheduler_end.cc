@@ -13,34 +13,36 @@ void SchedulerLoop::Sweep() {
       ++i;
       continue;
     }
-    std::unique_ptr<Sequence> ended = std::move(running_[i]);
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    End(std::move(ended));
+    End(i);
   }
 }
 
-void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
-  const std::shared_ptr<Job> job = sequence->shared_job();
-  const Finish finish = *sequence->finish();
+// What throws leaves the sequence, and its session, to FailAll.
+void SchedulerLoop::End(size_t index) {
+  Sequence& sequence = *running_[index];
+  const std::shared_ptr<Job> job = sequence.shared_job();
+  const auto leave = [&] { running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index)); };
+  const Finish finish = *sequence.finish();
   if (finish == Finish::kError)
-    log_.Error("request " + std::to_string(job->id()) + ": " + sequence->error().message);
+    log_.Error("request " + std::to_string(job->id()) + ": " + sequence.error().message);
   if (finish == Finish::kError && job->request.n == 1) {
-    const RequestError error = sequence->error();
-    ReturnSession(*job, sequence->TakeSession());
+    const RequestError error = sequence.error();
+    ReturnSession(*job, sequence.TakeSession());
+    leave();
     --job->n_unfinished;
     ++counts_.n_failed;
     const Event failed = {.kind = Event::Kind::kFailed, .error = error};
     return EndJob(*job, &error, {&failed, 1});
   }
-  const Event finished = sequence->Finished();
-  if (sequence->choice() == 0) {
+  const Event finished = sequence.Finished();
+  if (sequence.choice() == 0) {
     if (finish == Finish::kError) {
-      ReturnSession(*job, sequence->TakeSession());
+      ReturnSession(*job, sequence.TakeSession());
     } else {
-      Keep(*job, *sequence);
+      Keep(*job, sequence);
     }
   }
-  sequence.reset();
+  leave();
   if (--job->n_unfinished > 0) return job->Notify(finished);
   ++(finish == Finish::kCancelled ? counts_.n_cancelled : counts_.n_requests);
   EndJob(*job, nullptr, {&finished, 1});
@@ -48,10 +50,11 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
 
 // The sequence of the first choice becomes an idle session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
+  const Clock::TimePoint now = clock_.now();  // first: what throws must not take the session along
   IdleSession idle = {.name = job.session,
                       .session = sequence.TakeSession(),
                       .n_document = job.n_document,
-                      .used = clock_.now()};
+                      .used = now};
   // The token that completes a stop string is hidden from the client: it is not part of the text.
   const bool is_hidden = sequence.finish() == Finish::kStopString;
   if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
@@ -141,7 +144,9 @@ void SchedulerLoop::FailAll(const RequestError& error) {
     const std::unique_ptr<Sequence> sequence = std::move(running_.back());
     running_.pop_back();
     const std::shared_ptr<Job> job = sequence->shared_job();
-    if (sequence->choice() == 0) ReturnSession(*job, sequence->TakeSession());
+    if (sequence->choice() == 0 && sequence->has_session()) {
+      ReturnSession(*job, sequence->TakeSession());
+    }
     if (--job->n_unfinished == 0) Fail(*job, error);
   }
   store_.EndCopies();

@@ -90,10 +90,11 @@ class SchedulerExceptionsTest : public testing::SchedulerSessionsTest {
     // No name is left claimed: each can be deleted, or is not there.
     int n_deletes = 0;
     for (const char* name : {"there", "new", "replaced"}) {
-      scheduler_->DeleteSession(name, [&](const auto& outcome) {
+      scheduler_->DeleteSession(name, [&, name](const auto& outcome) {
         ++n_deletes;
         const auto* error = std::get_if<RequestError>(&outcome);
         EXPECT_TRUE(error == nullptr || error->kind == ErrorKind::kNotFound) << error->message;
+        EXPECT_TRUE(error == nullptr || name != std::string("there")) << "it is lost";
       });
     }
     RunAll();

@@ -188,7 +188,7 @@ class SchedulerLoop {
   void Decode();
   void ReadPrompts();
   void FinishPrompts();
-  void FinishPrompt(PrefillEntry reading);
+  void FinishPrompt(PrefillEntry& entry);
   void Choose(std::span<const std::unique_ptr<Sequence>> sequences);
   void DropCancelled();
   void NotifyPrefill() const;
@@ -197,7 +197,7 @@ class SchedulerLoop {
 
   // Takes ended sequences out of running_ and ends them.
   void Sweep();
-  void End(std::unique_ptr<Sequence> sequence);
+  void End(size_t index);                                              // of running_
   void EndInPrefill(PrefillEntry reading, const RequestError* error);  // no error: cancelled
   void Fail(Job& job, const RequestError& error);
   void NotifyCancelled(Job& job);

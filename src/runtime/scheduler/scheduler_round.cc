@@ -113,36 +113,38 @@ void SchedulerLoop::NotifyPrefill() const {
   }
 }
 
+// In place: an exception leaves the entries that are not finished to FailAll, with their sessions.
 void SchedulerLoop::FinishPrompts() {
-  std::vector<PrefillEntry> readings = std::exchange(in_prefill_, {});
-  for (size_t i = 0; i < readings.size(); ++i) {
-    PrefillEntry& reading = readings[i];
-    if (reading.sequence == nullptr) continue;
+  for (size_t i = 0; i < in_prefill_.size(); ++i) {
+    PrefillEntry& entry = in_prefill_[i];
+    if (entry.sequence == nullptr) continue;
     if (const auto& failure = prefill_.failure(i)) {
       const RequestError error = {ErrorKind::kInternal, failure->message};
-      EndInPrefill(std::move(reading), &error);
+      EndInPrefill(std::exchange(entry, {}), &error);
     } else {
-      FinishPrompt(std::move(reading));
+      FinishPrompt(entry);
     }
   }
+  in_prefill_.clear();
 }
 
 // Forks the prompt's sequence into the request's choices, which then run independently.
-void SchedulerLoop::FinishPrompt(PrefillEntry reading) {
-  Sequence& first = *reading.sequence;
-  const std::shared_ptr<Job> job = first.shared_job();
-  const int64_t n_rest = std::ssize(reading.rest);
+void SchedulerLoop::FinishPrompt(PrefillEntry& entry) {
+  const std::shared_ptr<Job> job = entry.sequence->shared_job();
+  const int64_t n_rest = std::ssize(entry.rest);
   counts_.n_prompt_tokens += n_rest;
-  first.SetPrefill(Milliseconds(prefill_began_, clock_.now()), n_rest);
-  first.AcceptPrompt(first.session().tokens());
+  entry.sequence->SetPrefill(Milliseconds(prefill_began_, clock_.now()), n_rest);
+  entry.sequence->AcceptPrompt(entry.sequence->session().tokens());
   job->Notify({.kind = Event::Kind::kStarted,
                .n_prompt = job->n_prompt,
                .n_reused = job->n_reused,
                .reuse = job->reuse});
-  std::vector<std::unique_ptr<Sequence>> choices;
-  choices.push_back(std::move(reading.sequence));
+  if (running_.empty()) last_tokens_ = clock_.now();
+  const size_t n_before = running_.size();
+  running_.reserve(n_before + static_cast<size_t>(job->request.n));
+  running_.push_back(std::move(entry.sequence));
   for (int i = 1; i < job->request.n; ++i) {
-    auto fork = choices.front()->Fork(i);
+    auto fork = running_[n_before]->Fork(i);
     if (!fork) {
       for (; i < job->request.n; ++i) {
         job->Notify({.kind = Event::Kind::kFinished,
@@ -153,9 +155,10 @@ void SchedulerLoop::FinishPrompt(PrefillEntry reading) {
       }
       break;
     }
-    (*fork)->reserved_bytes = reading.bytes.steady;
-    choices.push_back(std::move(*fork));
+    (*fork)->reserved_bytes = entry.bytes.steady;
+    running_.push_back(std::move(*fork));
   }
+  const auto choices = std::span<const std::unique_ptr<Sequence>>(running_).subspan(n_before);
   if (job->max_tokens == 0) {
     for (const auto& choice : choices) choice->SetFinish(job->limit);
   } else {
@@ -164,8 +167,6 @@ void SchedulerLoop::FinishPrompt(PrefillEntry reading) {
     for (const auto& choice : choices) choice->Deliver(now);
     counts_.n_generated_tokens += std::ssize(choices);
   }
-  if (running_.empty()) last_tokens_ = clock_.now();
-  for (auto& choice : choices) running_.push_back(std::move(choice));
   Sweep();
 }
 

@@ -32,6 +32,7 @@ class Sequence {
   int choice() const { return choice_; }
   Session& session() const { return *session_; }
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+  bool has_session() const { return session_ != nullptr; }
   // Bytes reserved for it until it ends.
   int64_t reserved_bytes = 0;
 
