@@ -4,8 +4,10 @@ else is frozen.
 
     python3 bench/method/judge.py run --phase development
     python3 bench/method/judge.py freeze                     # writes the choices made on development documents to frozen.json: commit it
+    python3 bench/method/judge.py build                      # the binary of frozen.json's commit
     python3 bench/method/judge.py documents                  # draws the final documents; their seed is the SHA-256 of frozen.json
     python3 bench/method/judge.py run --phase judgement      # takes hours; resumes where it was interrupted
+    python3 bench/method/judge.py keep                       # compresses its results so far into results/: commit them; `run` starts from there
     python3 bench/method/judge.py tables --out docs/method
 
 Tracks: `hidden` (three questions are asked after the document was compressed), `seen` (one question, known when the prompt is compressed), `text` (KL
@@ -16,8 +18,8 @@ and a results file in --data.
 """
 import argparse
 import fcntl
-import hashlib
 import json
+import lzma
 import math
 import pathlib
 import shutil
@@ -29,22 +31,17 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import protocol  # noqa: E402
-from parts import (FROZEN, ROOT, command_of, documents_of, mean_scores, part_file, parts, results_of, saturated_methods, unfinished,
-                   winnow)  # noqa: E402 # fmt: skip
+from parts import (FROZEN, KEPT, ROOT, check_document, command_of, documents_of, kept_hashes, mean_scores, part_file, parts, results_of,
+                   saturated_methods, sha256, unfinished, winnow)  # noqa: E402 # fmt: skip
 from protocol import MODELS, STORAGES, TRACKS  # noqa: E402
 from tables import tables_of  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def what_counts(args):
-    """SHA-256 of everything that a figure depends on, except the documents."""
-    return {"winnow": sha256(args.winnow), "protocol.py": sha256(HERE / "protocol.py")} | {
-        name: sha256(ROOT / file) for name, file in MODELS.items() if file != name}  # fmt: skip
+def what_counts():
+    """SHA-256 of what a figure depends on, besides the commit that is built and the documents."""
+    return {"protocol.py": sha256(HERE / "protocol.py")} | {name: sha256(ROOT / file) for name, file in MODELS.items() if file != name}
 
 
 def need(path, command):
@@ -56,12 +53,72 @@ def check_frozen(args):
     """Exits unless everything equals the frozen state."""
     need(FROZEN, "freeze")
     need(documents_of(args) / "made.json", "documents")
-    found = what_counts(args)
+    found = what_counts()
     for name, known in json.loads(FROZEN.read_text())["sha256"].items():
         if found.get(name) != known:
             sys.exit(f"{name} is not the one that {FROZEN} was made with ({known[:12]}...)")
     if json.loads((documents_of(args) / "made.json").read_text())["seed"] != sha256(FROZEN):
         sys.exit(f"{documents_of(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
+    for name in kept_hashes():
+        if (documents_of(args) / name).exists():
+            check_document(args, name)
+
+
+def check_build(args, found, where):
+    """Exits if results are of another commit than the frozen one."""
+    if args.phase == "judgement" and found != (frozen := json.loads(FROZEN.read_text())["build"]):
+        sys.exit(f"{where}: found results of {found}, expected those of {frozen}, which `build` makes")
+
+
+def build(args):
+    """The frozen commit, into --data."""
+    need(FROZEN, "freeze")
+    commit = json.loads(FROZEN.read_text())["build"].partition("+")[2]
+    source = args.data / "source"
+    if not source.exists():
+        subprocess.run(["git", "clone", "--quiet", ROOT, source], check=True)
+    for command in (["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", commit], ["git", "config", "core.abbrev", str(len(commit))],
+                    ["cmake", "--preset", "release", "-DWINNOW_TESTS=OFF"], ["cmake", "--build", "--preset", "release", "--target", "winnow"]):
+        subprocess.run(command, check=True, cwd=source)
+    shutil.copy2(source / "build/release/winnow", args.data / "winnow")
+
+
+# -- results that outlast a machine --------------------------------------------------------------------------------------
+
+
+def all_parts(args):
+    return [(track, model, part) for track in TRACKS for model in MODELS for part in parts(args, model, track)]
+
+
+def restore(args):
+    """Results that were kept, where there are none yet."""
+    for path in (part_file(args, *part, "jsonl") for part in all_parts(args)):
+        kept = KEPT / (path.name + ".xz")
+        if kept.exists() and not path.exists():
+            path.write_bytes(lzma.decompress(kept.read_bytes()))
+
+
+def keep(args):
+    """Compresses the results so far; while `run` writes, too."""
+    args.phase = "judgement"
+    check_frozen(args)
+    KEPT.mkdir(exist_ok=True)
+    n_results = 0
+    for path in (part_file(args, *part, "jsonl") for part in all_parts(args)):
+        if not path.exists():
+            continue
+        data = path.read_bytes()
+        data = data[:data.rfind(b"\n") + 1]  # the last line may be incomplete
+        for line in data.splitlines():
+            check_build(args, json.loads(line)["winnow"], path)
+            n_results += 1
+        kept = KEPT / (path.name + ".xz")
+        if not kept.exists() or lzma.decompress(kept.read_bytes()) != data:
+            kept.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+    folder = documents_of(args)
+    documents = sorted(folder.glob("*/*.jsonl")) + sorted(folder.glob("generated-*.jsonl")) + [folder / "text.jsonl"]
+    (KEPT / "documents.json").write_text(json.dumps({str(path.relative_to(folder)): sha256(path) for path in documents}, indent=1) + "\n")
+    print(f"{n_results} results in {KEPT}")
 
 
 # -- running ------------------------------------------------------------------------------------------------------------
@@ -86,6 +143,8 @@ def run(args):
         check_frozen(args)
     need(documents_of(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
     locked = lock(documents_of(args))  # noqa: F841
+    if args.phase == "judgement":
+        restore(args)
     # Stop the parts when this script is stopped, even if its parent process ignores SIGINT.
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
@@ -117,6 +176,7 @@ def run(args):
                 path = running.pop(process)
                 if process.returncode:
                     sys.exit(f"{path.stem}: exit status {process.returncode}; {path} says why")
+                check_build(args, json.loads(path.with_suffix(".json").read_text())["winnow"], path.stem)
                 print(f"{time.strftime('%H:%M:%S')} {path.stem} is done", flush=True)
             if time.monotonic() > until:
                 print("the time is over; the same command goes on from here")
@@ -188,7 +248,7 @@ def freeze(args):
                         for share in setup.shares} for track, setup in TRACKS.items()}  # fmt: skip
     parameters = winnow(args, "methods", "winnow", stdout=subprocess.PIPE).stdout.decode().partition("Parameters:\n")[2].splitlines()
     FROZEN.write_text(json.dumps({
-        "build": builds.pop(), "sha256": what_counts(args), "parameters": parameters, "storage": storage, "saturated": saturated,
+        "build": builds.pop(), "sha256": what_counts(), "parameters": parameters, "storage": storage, "saturated": saturated,
         "left out": left_out, "documents of a task, windows": protocol.DOCUMENTS["judgement"], "books": protocol.BOOKS["judgement"],
     }, indent=1) + "\n")  # fmt: skip
     if args.winnow != args.data / "winnow":
@@ -215,6 +275,9 @@ def tables(args):
         check_frozen(args)
     if (missing := unfinished(args)) and not args.unfinished:
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase {args.phase}` goes on, --unfinished writes what is there")
+    for track, model, part in all_parts(args):
+        if found := results_of(args, track, model, part):
+            check_build(args, found["winnow"], part.name)
     done = tables_of(args)
     print(done)
     if args.out:
@@ -224,11 +287,11 @@ def tables(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "freeze", "documents", "tables"])
+    parser.add_argument("what", choices=["run", "freeze", "build", "documents", "keep", "tables"])
     parser.add_argument("--phase", choices=["development", "judgement"], default="judgement")
     parser.add_argument("--tracks", nargs="+", choices=TRACKS, default=list(TRACKS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--winnow", type=pathlib.Path, help="the binary; of the judgement the copy that `freeze` left in --data [build/release/winnow]")
+    parser.add_argument("--winnow", type=pathlib.Path, help="the binary; of the judgement the one that `build` or `freeze` left in --data [build/release/winnow]")
     parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build/train/venv/bin/python", help="with numpy, for `documents`")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build/judge")
     parser.add_argument("--out", type=pathlib.Path, help="folder of the tables")
@@ -242,7 +305,7 @@ def main():
         kept = args.data / "winnow"
         args.winnow = kept if args.phase == "judgement" and args.what != "freeze" and kept.exists() else ROOT / "build/release/winnow"
     args.winnow = args.winnow.resolve()
-    {"run": run, "freeze": freeze, "documents": documents, "tables": tables}[args.what](args)
+    {"run": run, "freeze": freeze, "build": build, "documents": documents, "keep": keep, "tables": tables}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,37 @@
 """The parts of judge.py's phases: the command of each part, and the scores read from its results."""
 import collections
 import functools
+import hashlib
 import json
 import pathlib
 import subprocess
+import sys
 
 import protocol
 from protocol import MODELS, STORAGES, TRACKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FROZEN = pathlib.Path(__file__).resolve().parent / "frozen.json"
+KEPT = FROZEN.with_name("results")  # of the final evaluation, compressed
 Part = collections.namedtuple("Part", "name methods types shares")  # one command, for a track and a model
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def kept_hashes():
+    """{file of a document folder: its SHA-256} of the results that were kept."""
+    path = KEPT / "documents.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def check_document(args, name):
+    """Exits if kept results are of another document of this name."""
+    path = documents_of(args) / name
+    if sha256(path) != kept_hashes().get(name, sha256(path)):
+        sys.exit(f"{path} is not the file that the results in {KEPT} are of (their generated texts can differ between CPUs): remove these results, or "
+                 "go on where they were made")  # fmt: skip
 
 
 def documents_of(args):
@@ -35,6 +56,8 @@ def generated(args, model):
                              "--ignore-eos", "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout
             lines.append(json.dumps({"text": prompt + written.decode(errors="replace")}) + "\n")
         path.write_text("".join(lines))
+        if args.phase == "judgement":
+            check_document(args, path.name)
     return path
 
 

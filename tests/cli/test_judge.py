@@ -48,8 +48,8 @@ class Choices(unittest.TestCase):
         self.assertEqual(parts.share_of(args, "bundled", {"budget": ""}), "")
 
 
-class Tables(unittest.TestCase):
-    """A judgement of one model and two tracks, on invented results."""
+class InventedResults(unittest.TestCase):
+    """Of a judgement of one model and two tracks."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="winnow-judge-")
@@ -84,6 +84,8 @@ class Tables(unittest.TestCase):
         path = self.folder / "judgement" / f"bundled-{track}-{part}.json"
         path.write_text(json.dumps({"finished": True, "winnow": "1", "samples": samples}))
 
+
+class Tables(InventedResults):
     def test_differences_are_paired_and_in_favour_of_the_smaller_divergence(self):
         self.write("text", "q8_0-0.25", "kld", "equal bytes 0.25", full=[0] * 8, winnow=[0.001 * i for i in range(8)],
                    kvzip=[0.001 * i + 0.002 + 0.0001 * (i % 2) for i in range(8)], snapkv=[(0.5, 900 if i == 3 else 200) for i in range(8)])  # fmt: skip
@@ -104,6 +106,44 @@ class Tables(unittest.TestCase):
         self.assertIn("6 documents; thousandths of a nat per token; full cache 3000.0 ± 0.0.", text)
         self.assertIn("| streams | bundled | 1/4 | `streaming q8_0` | -97.5 ± ", text)
         self.assertIn("| **worse** |", text)
+
+
+class KeptResults(InventedResults):
+    def setUp(self):
+        super().setUp()
+        frozen = json.loads(parts.FROZEN.read_text()) | {"build": "0.1.0+abc"}
+        parts.FROZEN.write_text(json.dumps(frozen))
+        self.kept = self.folder / "results"
+        for module, name, value in ((judge, "FROZEN", parts.FROZEN), (judge, "KEPT", self.kept), (parts, "KEPT", self.kept),
+                                    (judge, "check_frozen", lambda args: None)):  # fmt: skip
+            patch = unittest.mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.results = self.folder / "judgement/bundled-text-q8_0-0.25.jsonl"
+        self.text = self.folder / "judgement/text.jsonl"
+        self.text.write_text('{"text": "A window."}\n')
+
+    def test_they_go_on_in_another_folder(self):
+        lines = [json.dumps({"winnow": "0.1.0+abc", "kld": i}) + "\n" for i in range(3)]
+        self.results.write_text("".join(lines) + lines[0][:9])
+        judge.keep(self.args)
+        self.results.unlink()
+        judge.restore(self.args)
+        self.assertEqual(self.results.read_text(), "".join(lines))
+        self.results.write_text(lines[0])  # what is there already stays
+        judge.restore(self.args)
+        self.assertEqual(self.results.read_text(), lines[0])
+
+    def test_those_of_another_build_or_document_are_refused(self):
+        self.results.write_text(json.dumps({"winnow": "0.1.0+other"}) + "\n")
+        with self.assertRaisesRegex(SystemExit, r"found results of 0.1.0\+other, expected those of 0.1.0\+abc"):
+            judge.keep(self.args)
+        self.results.write_text(json.dumps({"winnow": "0.1.0+abc"}) + "\n")
+        judge.keep(self.args)
+        parts.check_document(self.args, "text.jsonl")
+        self.text.write_text('{"text": "Another window."}\n')
+        with self.assertRaisesRegex(SystemExit, "text.jsonl is not the file that the results"):
+            parts.check_document(self.args, "text.jsonl")
 
 
 class Methods(CliTest):
