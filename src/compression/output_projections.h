@@ -14,7 +14,6 @@ class OutputProjections {
   // The columns of the projection that belong to a query head, as floats: out [model_dim,
   // value_dim], row-major. Cost: reads the layer's whole projection when the layer differs from
   // that of the last call.
-  // that of the last call.
   virtual void Read(int layer, int q_head, std::span<float> out) const = 0;
 };
 

@@ -132,8 +132,9 @@ class PyramidInferMethod final : public Method {
       const std::span<const Slot> order = call.order(head);
       const std::span<const double> votes = call.column(head, kVotes);
       const std::span<const double> by_time = call.column(head, kVotesByTime);
+      const int64_t begin = Offset(call, head) + region.begin;
       for (size_t i = 0; i < scores.size(); ++i) {
-        const int64_t rank = Offset(call, head) + region.begin + static_cast<int64_t>(i);
+        const int64_t rank = begin + static_cast<int64_t>(i);
         const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
         const auto age = static_cast<double>(call.n_slots(head) - rank);
         const double n_votes = std::min(age, now + 1);

@@ -123,7 +123,7 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     return stopping || stopped;
   };
   if (ends()) {
-    // Posted, not called here: the caller may still use a session that `then` evicts.
+    // Posted: while the loop runs, the caller may still use a session that `then` evicts.
     const auto refuse = [this, then = std::move(then)] {
       const RequestError error = ShuttingDown();
       then(&error);

@@ -56,15 +56,13 @@ bool SchedulerLoop::FreeMemory(int64_t n_bytes, const SessionStore::EvictionFilt
     const SessionStore::Eviction eviction = store_.Evict(spared);
     if (eviction.kind == Kind::kNone) return false;
     if (eviction.kind == Kind::kGone) continue;
-    QueueWrite(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
-      store_.EndEvict(saving, error);
-    });
+    QueueWrite(eviction.saving, /*evicts=*/true);
   }
   return n_bytes <= free();
 }
 
 void SchedulerLoop::RetryWaiters() {
-  for (const auto& again : std::exchange(memory_waiters_, {})) again();
+  for (const auto& again : std::exchange(memory_waiters_, {})) Try("a wait for memory", "", again);
 }
 
 SchedulerLoop::Answer SchedulerLoop::WaitForMemory(Job& job, int64_t n_bytes) const {
@@ -324,12 +322,14 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
     }
   } else {
     job.took_over_replaced = Replaces(job, *source.idle);
-    IdleSession taken = store_.Take(*source.idle);
-    job.unread_before = std::move(taken.unread);
-    session = std::move(taken.session);
+    job.n_before = source.n_tokens;
+    // A token that the request reads again is unread until then.
+    const auto again = source.idle->session->tokens().subspan(static_cast<size_t>(source.n_tokens));
+    job.unread_before.assign(again.begin(), again.end());
+    job.unread_before.insert(job.unread_before.end(), source.idle->unread.begin(),
+                             source.idle->unread.end());
+    session = store_.Take(*source.idle).session;
   }
-  job.n_before = session->n_tokens();
-  if (!Evicts(*session)) session->Truncate(source.n_tokens);
   return session;
 }
 
@@ -342,22 +342,32 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
   job->n_unfinished = job->request.n;
   auto session = TakeSession(*job, source);
   if (!session) return Fail(*job, {ErrorKind::kInternal, session.error().message});
-  const auto reserved =
-      (*session)->Reserve(std::ssize(source.rest), std::max<int64_t>(0, job->max_tokens - 1));
-  if (!reserved) {
-    ReturnSession(*job, std::move(*session));
-    return Fail(*job, {ErrorKind::kInvalid, reserved.error().message});
+  try {
+    in_prefill_.reserve(in_prefill_.size() + 1);
+    auto sequence = MakeSequence(job, source, *session);
+    if (!sequence) {
+      ReturnSession(*job, std::move(*session));
+      return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
+    }
+    (*sequence)->reserved_bytes = bytes.steady;
+    in_prefill_.push_back(
+        {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
+  } catch (const std::exception&) {
+    if (*session != nullptr) ReturnSession(*job, std::move(*session));
+    throw;
   }
-  if (job->request.reuse_prefix && (job->session.empty() || job->creates)) {
-    counts_.n_prefix_queries += job->n_prompt;
-    counts_.n_prefix_hits += source.n_tokens;
-  }
-  auto sequence = Sequence::Make(job, 0, std::move(*session));
-  if (!sequence) return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
-  (*sequence)->reserved_bytes = bytes.steady;
   counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);
-  in_prefill_.push_back(
-      {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
+  if (!job->request.reuse_prefix || (!job->session.empty() && !job->creates)) return;
+  counts_.n_prefix_queries += job->n_prompt;
+  counts_.n_prefix_hits += source.n_tokens;
+}
+
+Result<std::unique_ptr<Sequence>> SchedulerLoop::MakeSequence(const std::shared_ptr<Job>& job,
+                                                              const Source& source,
+                                                              std::unique_ptr<Session>& session) {
+  if (!Evicts(*session)) session->Truncate(source.n_tokens);
+  WINNOW_TRY(session->Reserve(std::ssize(source.rest), std::max<int64_t>(0, job->max_tokens - 1)));
+  return Sequence::Make(job, 0, std::move(session));
 }
 
 }  // namespace winnow::runtime

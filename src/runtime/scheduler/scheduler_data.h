@@ -80,6 +80,11 @@ struct Scheduler::Data {
   std::optional<RequestError> ClaimNew(const std::string& name, SessionClaim& claim) const;
   // For a request that replaces the session of this name, if there is one.
   std::optional<RequestError> ClaimToReplace(const std::string& name, SessionClaim& claim) const;
+  // Of a session in memory; what that throws is the outcome.
+  SessionOutcome Describe(const std::string& id);
+  // Writes a session in memory; `done` hears how that ended. Error: it has not begun.
+  std::optional<RequestError> QueueSave(const std::string& id, const std::string& name,
+                                        const SessionDone& done);
   std::optional<RequestError> CheckQueue();
   std::optional<RequestError> CheckDraining();
   // Error: draining, or max_waiting files are already waiting to be read or written. Call on the

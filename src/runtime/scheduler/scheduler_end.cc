@@ -50,31 +50,26 @@ void SchedulerLoop::End(size_t index) {
 
 // The sequence of the first choice becomes an idle session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
-  const Clock::TimePoint now = clock_.now();  // first: what throws must not take the session along
-  IdleSession idle = {.name = job.session,
-                      .session = sequence.TakeSession(),
-                      .n_document = job.n_document,
-                      .used = now};
+  if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
+  IdleSession idle = {.name = job.session, .n_document = job.n_document, .used = clock_.now()};
   // The token that completes a stop string is hidden from the client: it is not part of the text.
   const bool is_hidden = sequence.finish() == Finish::kStopString;
   if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
-  if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
   // Replaces an idle session of the same name.
-  store_.Put(std::move(idle));
+  store_.Put(std::move(idle), sequence.TakeSession());
   store_.DropUnnamed(options_.max_unnamed);
 }
 
 // The request has failed: restores its session. A named session that it continued is as before: a
 // copy is dropped, or the session itself is truncated. Of an unnamed session, or of one that was to
 // be replaced, the reused prefix stays.
-void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session> session) {
+void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session>&& session) {
   if (job.session.empty() || job.creates) {
     const bool has_name = job.took_over_replaced;
     if (!has_name && (!job.request.keep || options_.max_unnamed == 0)) return;
     session->Truncate(job.n_reused);
     if (session->n_tokens() == 0) return;
-    store_.Put(
-        {.name = has_name ? job.session : "", .session = std::move(session), .used = clock_.now()});
+    store_.Put({.name = has_name ? job.session : "", .used = clock_.now()}, std::move(session));
     return store_.DropUnnamed(options_.max_unnamed);
   }
   if (job.works_on_copy) {
@@ -83,16 +78,16 @@ void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session> session) {
   }
   session->Truncate(job.n_before);
   store_.Put({.name = job.session,
-              .session = std::move(session),
-              .unread = std::move(job.unread_before),
+              .unread = job.unread_before,
               .n_document = job.n_document,
-              .used = clock_.now()});
+              .used = clock_.now()},
+             std::move(session));
 }
 
-void SchedulerLoop::EndInPrefill(PrefillEntry reading, const RequestError* error) {
-  const std::shared_ptr<Job> job = reading.sequence->shared_job();
-  ReturnSession(*job, reading.sequence->TakeSession());
-  reading.sequence.reset();
+void SchedulerLoop::EndInPrefill(PrefillEntry& entry, const RequestError* error) {
+  const std::shared_ptr<Job> job = entry.sequence->shared_job();
+  ReturnSession(*job, entry.sequence->TakeSession());
+  entry = {};
   if (error != nullptr) return Fail(*job, *error);
   NotifyCancelled(*job);
 }
@@ -131,22 +126,21 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
   job.End(error, last);
 }
 
-// Each is taken out before it is failed: what throws is not met again.
+// A request leaves when its session is back in the store: after an exception it is tried again.
 void SchedulerLoop::FailAll(const RequestError& error) {
   while (!waiting_.empty()) Fail(*waiting_.TakeFirst(), error);
   prefill_.Abandon();
   while (!in_prefill_.empty()) {
-    PrefillEntry reading = std::move(in_prefill_.back());
+    if (in_prefill_.back().sequence != nullptr) EndInPrefill(in_prefill_.back(), &error);
     in_prefill_.pop_back();
-    if (reading.sequence != nullptr) EndInPrefill(std::move(reading), &error);
   }
   while (!running_.empty()) {
-    const std::unique_ptr<Sequence> sequence = std::move(running_.back());
-    running_.pop_back();
-    const std::shared_ptr<Job> job = sequence->shared_job();
-    if (sequence->choice() == 0 && sequence->has_session()) {
-      ReturnSession(*job, sequence->TakeSession());
+    Sequence& sequence = *running_.back();
+    const std::shared_ptr<Job> job = sequence.shared_job();
+    if (sequence.choice() == 0 && sequence.has_session()) {
+      ReturnSession(*job, sequence.TakeSession());
     }
+    running_.pop_back();
     if (--job->n_unfinished == 0) Fail(*job, error);
   }
   store_.EndCopies();
@@ -166,17 +160,18 @@ void SchedulerLoop::QueueSave(const std::string& id) {
   const auto begun = BeginSave(id, id);
   const auto* saving = std::get_if<SessionStore::Saving>(&begun);
   if (saving == nullptr) return;
-  QueueWrite(saving->write, [this, saving = *saving](const RequestError* error) {
-    store_.EndSave(saving, error == nullptr);
-  });
+  QueueWrite(*saving, /*evicts=*/false);
 }
 
-void SchedulerLoop::QueueWrite(const SessionStore::FileTask& write, const Then& then) {
+void SchedulerLoop::QueueWrite(const SessionStore::Saving& saving, bool evicts) {
+  const auto end = [this, evicts](const SessionStore::Saving& ended, const RequestError* error) {
+    evicts ? store_.EndEvict(ended, error) : store_.EndSave(ended, error == nullptr);
+  };
   try {
-    file_work_(write, then);
+    file_work_(saving.write, [saving, end](const RequestError* error) { end(saving, error); });
   } catch (const std::exception&) {  // the store counts it as begun
     const RequestError error = {ErrorKind::kInternal};
-    then(&error);
+    end(saving, &error);
     throw;
   }
 }

@@ -9,6 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/scheduler/scheduler_memory.h"
+#include "runtime/session/batch_memory.h"
+#include "runtime/testing/allocations.h"
 #include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
@@ -100,8 +103,13 @@ class SchedulerExceptionsTest : public testing::SchedulerSessionsTest {
     RunAll();
     EXPECT_EQ(n_deletes, 3);
     // Names and sessions agree: what was deleted is not listed.
-    scheduler_->ListSessions([](const auto& sessions) { EXPECT_TRUE(sessions.empty()); });
+    int n_lists = 0;
+    scheduler_->ListSessions([&](const auto& sessions) {
+      ++n_lists;
+      EXPECT_TRUE(sessions.empty());
+    });
     RunAll();
+    EXPECT_EQ(n_lists, 1);
     return thrown;
   }
 
@@ -126,6 +134,84 @@ TEST_F(SchedulerExceptionsTest, SoDoThoseThatEvict) {
   }
   EXPECT_GT(n, 20);
 }
+
+// Prompts, decode steps and sessions that leave for their files and come back; then saves, forks
+// and a deletion. Whichever allocation of the scheduler's thread is refused, everybody hears how
+// their request ended, no memory and no name stays taken, and no session is lost.
+class RefusedAllocationTest : public SchedulerExceptionsTest {
+ protected:
+  // False: there were fewer than n in the phase: 0, requests; 1, session calls.
+  bool RunWithRefused(int phase, int64_t n) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    SchedulerOptions options = WithFolder();
+    options.max_running = 4;
+    const auto bytes = PlanSequence(*Session::Make(*engine_, options.defaults).value(), 60, 10);
+    options.memory_limit_bytes =
+        ModelBytes(*engine_) +
+        StepBufferBytes(*engine_, options.max_running, options.defaults.row_block) +
+        3 * (bytes->steady + bytes->prefill);
+    Make(options);
+    for (int i = 0; i < 3; ++i) Create("old" + std::to_string(i), Prompt(40 + i, i));
+    int n_wanted = 0, n_ended = 0;
+    const auto ends = [&] {
+      ++n_wanted;
+      return [&n_ended](const auto&) { ++n_ended; };
+    };
+    bool refused = false;
+    const auto run = [&](int now) {
+      testing::RefuseAllocation(now == phase ? n : 0);
+      RunAll();
+      refused = refused || testing::WasAllocationRefused();
+      testing::RefuseAllocation(0);
+    };
+    std::vector<std::shared_ptr<Answer>> answers;
+    for (int i = 0; i < 3; ++i) answers.push_back(Ask(i, 4));
+    answers.push_back(Submit(MakeRequest(Prompt(60, 20), 4)));
+    Request choices = MakeRequest(Prompt(30, 21), 3);
+    choices.n = 2;
+    answers.push_back(Submit(std::move(choices)));
+    scheduler_->CreateSession("new", MakeRequest(Prompt(50, 22), 0), ends());
+    run(0);
+    scheduler_->SaveSession("old0", "copy", ends());
+    scheduler_->ForkSession("old1", "fork", ends());
+    scheduler_->KeptPositions("old2", true, ends());
+    scheduler_->DeleteSession("new", ends());
+    scheduler_->ListSessions(ends());
+    run(1);
+    for (const auto& answer : answers) EXPECT_TRUE(answer->done());
+    EXPECT_EQ(n_ended, n_wanted);
+    const SchedulerState state = scheduler_->state();
+    EXPECT_EQ(state.n_running + state.n_waiting, 0);
+    EXPECT_LE(state.fixed_bytes + state.reserved_bytes, state.limit_bytes);
+    for (int i = 0; i < 3; ++i) {
+      const auto again = Ask(i, 2);
+      RunAll();
+      EXPECT_FALSE(again->error) << "session " << i << ": " << again->error->message;
+    }
+    scheduler_->Drain();
+    return refused;
+  }
+  void TryAll(int phase) {
+    if (!testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+    int n_runs = 0;
+    // Not every allocation, which takes most of a minute: later ones repeat what earlier ones did.
+    for (int64_t n = 1; RunWithRefused(phase, n); n += 1 + n / 20) {
+      ASSERT_FALSE(HasFailure()) << "allocation " << n;
+      ++n_runs;
+    }
+    EXPECT_GT(n_runs, 50);
+  }
+  std::shared_ptr<Answer> Ask(int session, int64_t max_tokens) {
+    Request request = MakeRequest(Prompt(5, 10 + session), max_tokens);
+    request.session = "old" + std::to_string(session);
+    return Submit(std::move(request));
+  }
+};
+
+TEST_F(RefusedAllocationTest, OfRequestsEndsThemAndLosesNothing) { TryAll(0); }
+
+TEST_F(RefusedAllocationTest, OfSessionCallsEndsThemAndLosesNothing) { TryAll(1); }
 
 TEST_F(SchedulerExceptionsTest, FilesAreReadForTheNextRequests) {
   SchedulerOptions options = WithFolder();
@@ -187,6 +273,14 @@ TEST_F(SchedulerExceptionsTest, AStepThatThrowsLeavesSessionsAsTheyWere) {
     ASSERT_TRUE(failed->error.has_value());
     EXPECT_EQ(failed->error->kind, ErrorKind::kInternal);
   }
+  // A prompt that the session holds: it reads the last token again, for its logits.
+  Request whole = MakeRequest(document, 3);
+  whole.session = "there";
+  throws = true;
+  const auto failed = Submit(std::move(whole));
+  RunAll();
+  throws = false;
+  EXPECT_TRUE(failed->error.has_value());
   const auto answer = ask();
   RunAll();
   std::vector<TokenId> text = document;

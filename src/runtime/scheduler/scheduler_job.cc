@@ -16,10 +16,14 @@ Job::~Job() {
   }
 }
 
-void Job::Notify(const Event& event) const {
+void Job::Notify(const Event& event) {
+  using Kind = Event::Kind;
+  const bool is_last = event.kind == Kind::kFinished || event.kind == Kind::kFailed;
+  if (receiver_failed && !is_last) return;
   try {
     if (request.on_event) request.on_event(event);
   } catch (const std::exception&) {
+    receiver_failed = true;
     ticket->cancelled.store(true, std::memory_order_relaxed);
   }
 }

@@ -82,15 +82,17 @@ struct Job {
 
   // Called once, after the last event, with how the request ended (Scheduler::CreateSession).
   std::function<void(const RequestError* error)> on_end = {};
-  bool is_queued = false;  // until End
+  bool receiver_failed = false;  // on_event threw
+  bool is_queued = false;        // until End
 
   uint64_t id() const { return ticket->id; }
   bool cancelled() const {
     return ticket->cancelled.load(std::memory_order_relaxed) ||
            (request.cancelled && request.cancelled());
   }
-  // Calls on_event. If that throws (no memory for the event), cancels the request.
-  void Notify(const Event& event) const;
+  // Calls on_event. If that throws (no memory for the event), cancels the request: it then gets
+  // only the events that end it.
+  void Notify(const Event& event);
   // Sends the last events, then calls on_end. The scheduler has released the session.
   void End(const RequestError* error, std::span<const Event> last);
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -83,7 +84,9 @@ class SchedulerLoop {
   SessionOutcome FindToDelete(const std::string& id);
   // Between BeginDelete and EndDelete, the caller removes the session's file in another thread if
   // there is a folder.
-  void BeginDelete(const std::string& id) { store_.BeginFileWork(id); }
+  std::shared_ptr<FileWork> BeginDelete(const std::string& id) {
+    return std::make_shared<FileWork>(store_, id);
+  }
   void EndDelete(const std::string& id, bool is_removed);
   // Retries file reads and forks that wait for memory. Call after each piece of file work.
   void RetryWaiters();
@@ -136,6 +139,10 @@ class SchedulerLoop {
   bool WaitsForSavedPrefix(const std::shared_ptr<Job>& job);
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
+  // Of the session, cut back to the source's tokens; takes it only if it succeeds.
+  Result<std::unique_ptr<Sequence>> MakeSequence(const std::shared_ptr<Job>& job,
+                                                 const Source& source,
+                                                 std::unique_ptr<Session>& session);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
   // Whether n_bytes more are free. If not, evicts idle sessions as needed; those that must be
   // written first free their bytes later (memory_will_be_freed).
@@ -164,6 +171,21 @@ class SchedulerLoop {
   int64_t ReservedBytes() const;
   int64_t n_running() const;
 
+  // --- exceptions (scheduler_sessions.cc) ---
+  // The error of what `work` throws, which is logged. `name`: of `what`, such as a session.
+  template <class Work>
+  std::optional<RequestError> Try(const char* what, const std::string& name,
+                                  const Work& work) const {
+    try {
+      work();
+      return std::nullopt;
+    } catch (const std::exception& problem) {
+      return LogThrown(what, name, problem);
+    }
+  }
+  RequestError LogThrown(const char* what, const std::string& name,
+                         const std::exception& problem) const noexcept;
+
   // --- sessions (scheduler_sessions.cc) ---
   const Sequence* FindRunning(const std::string& id) const;  // null: not running
   void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
@@ -179,10 +201,9 @@ class SchedulerLoop {
   };
   void ReadWhenMemoryIsFree(const FileRead& read);
   void PutRead(const FileRead& read, IdleSession idle);
-  // Fork of a session in memory. WaitsToFork: whether it has to wait for memory; it is then tried
-  // again when there is some.
-  bool WaitsToFork(const std::string& from, const std::string& to, const Then& then);
-  std::optional<RequestError> PutFork(const std::string& from, const std::string& to);
+  // Of a session in memory. False: it waits for memory, and calls `then` later.
+  std::variant<bool, RequestError> PutFork(const std::string& from, const std::string& to,
+                                           const Then& then);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();
@@ -197,17 +218,18 @@ class SchedulerLoop {
 
   // Takes ended sequences out of running_ and ends them.
   void Sweep();
-  void End(size_t index);                                              // of running_
-  void EndInPrefill(PrefillEntry reading, const RequestError* error);  // no error: cancelled
+  void End(size_t index);                                             // of running_
+  void EndInPrefill(PrefillEntry& entry, const RequestError* error);  // no error: cancelled
   void Fail(Job& job, const RequestError& error);
   void NotifyCancelled(Job& job);
   void Keep(Job& job, Sequence& sequence);
-  void ReturnSession(Job& job, std::unique_ptr<Session> session);
+  // Takes the session when nothing can throw any more.
+  void ReturnSession(Job& job, std::unique_ptr<Session>&& session);
   // `last`: the final events, sent after the session's name is released.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
   void QueueSave(const std::string& id);
-  // Queues a write that the store has begun. If that throws, `then` has been called with an error.
-  void QueueWrite(const SessionStore::FileTask& write, const Then& then);
+  // Queues a write that the store has begun, and ends it there, also if this throws.
+  void QueueWrite(const SessionStore::Saving& saving, bool evicts);
 
   Engine& engine_;
   const SchedulerOptions& options_;

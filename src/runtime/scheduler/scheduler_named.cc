@@ -62,7 +62,7 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
           return done(*refused);
         }
         data.loop.Fork(from, to, [=, &data](const RequestError* error) {
-          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(to);
+          const SessionOutcome outcome = error != nullptr ? *error : data.Describe(to);
           claim_from->Release(true);
           claim_to->Release(Succeeded(outcome));
           done(outcome);
@@ -84,19 +84,37 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
         data.loop.Load(id, [&data, id, name, claim, done](const RequestError* error) {
           claim->Release(true);
           if (error != nullptr) return done(*error);
-          const SessionOutcome saved = data.loop.Describe(id);
-          const auto begun = data.loop.BeginSave(id, name);
-          if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
-          const auto& saving = std::get<SessionStore::Saving>(begun);
-          const auto end = [&data, saving, saved, done](const RequestError* failed) {
-            data.loop.EndSave(saving, failed == nullptr);
-            done(failed == nullptr ? saved : *failed);
-          };
-          const auto failed = data.Guard([&] { data.AddFileWork(saving.write, end); });
-          if (failed) end(&*failed);
+          std::optional<RequestError> refused;
+          const auto thrown = data.Guard([&] { refused = data.QueueSave(id, name, done); });
+          if (thrown) refused = thrown;
+          if (refused) done(*refused);
         });
       },
       done);
+}
+
+Scheduler::SessionOutcome Scheduler::Data::Describe(const std::string& id) {
+  SessionOutcome outcome;
+  if (const auto thrown = Guard([&] { outcome = loop.Describe(id); })) outcome = *thrown;
+  return outcome;
+}
+
+std::optional<RequestError> Scheduler::Data::QueueSave(const std::string& id,
+                                                       const std::string& name,
+                                                       const SessionDone& done) {
+  const SessionOutcome saved = loop.Describe(id);
+  const auto begun = loop.BeginSave(id, name);
+  if (const auto* refused = std::get_if<RequestError>(&begun)) return *refused;
+  const auto& saving = std::get<SessionStore::Saving>(begun);
+  const auto failed = Guard([&] {
+    AddFileWork(saving.write, [this, saving, saved, done](const RequestError* error) {
+      const auto thrown = Guard([&] { loop.EndSave(saving, error == nullptr); });
+      if (error == nullptr && !thrown) return done(saved);
+      done(error != nullptr ? *error : *thrown);
+    });
+  });
+  if (failed) loop.EndSave(saving, false);
+  return failed;
 }
 
 void Scheduler::RestoreSession(const std::string& id, const std::string& name,
@@ -114,7 +132,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
               RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
         }
         const auto end = [&data, id, existed, claim, done](const RequestError* error) {
-          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(id);
+          const SessionOutcome outcome = error != nullptr ? *error : data.Describe(id);
           claim->Release(existed || Succeeded(outcome));
           done(outcome);
         };
@@ -135,8 +153,9 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           claim->Release(error->kind != ErrorKind::kNotFound);
           return done(found);
         }
-        data.loop.BeginDelete(id);
+        const auto work = data.loop.BeginDelete(id);
         if (data.folder == nullptr) {
+          work->End();
           data.loop.EndDelete(id, true);
           claim->Release(false);
           return done(found);
@@ -147,12 +166,12 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           if (removed) return std::nullopt;
           return RequestError{ErrorKind::kInternal, removed.error().message};
         };
-        const auto end = [&data, id, found, claim, done](const RequestError* error) {
+        data.AddFileWork(remove, [&data, id, found, work, claim, done](const RequestError* error) {
+          work->End();
           data.loop.EndDelete(id, error == nullptr);
           claim->Release(error != nullptr);
           done(error == nullptr ? found : *error);
-        };
-        if (const auto failed = data.Guard([&] { data.AddFileWork(remove, end); })) end(&*failed);
+        });
       },
       done);
 }

@@ -105,7 +105,7 @@ void SchedulerLoop::NotifyPrefill() const {
   for (const PrefillEntry& reading : in_prefill_) {
     if (reading.sequence == nullptr) continue;
     const auto n_rest = static_cast<double>(reading.rest.size());
-    const Job& job = reading.sequence->job();
+    Job& job = reading.sequence->job();
     job.Notify({.kind = Event::Kind::kPrefill,
                 .n_done = job.n_reused + static_cast<int64_t>(prefill_.done() * n_rest),
                 .n_all = job.n_prompt,
@@ -120,7 +120,7 @@ void SchedulerLoop::FinishPrompts() {
     if (entry.sequence == nullptr) continue;
     if (const auto& failure = prefill_.failure(i)) {
       const RequestError error = {ErrorKind::kInternal, failure->message};
-      EndInPrefill(std::exchange(entry, {}), &error);
+      EndInPrefill(entry, &error);
     } else {
       FinishPrompt(entry);
     }
@@ -179,7 +179,7 @@ void SchedulerLoop::DropCancelled() {
     PrefillEntry& reading = in_prefill_[i];
     if (reading.sequence == nullptr || !reading.sequence->job().cancelled()) continue;
     prefill_.Drop(i);
-    EndInPrefill(std::exchange(reading, {}), nullptr);
+    EndInPrefill(reading, nullptr);
   }
   // If that dropped the last prompt that was not read yet, the pass is over for the others too.
   if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
@@ -216,7 +216,7 @@ void SchedulerLoop::CheckBytes() {
     if (kept) continue;
     const RequestError error = takes(bytes, reserved, kept.error());
     prefill_.Drop(i);
-    EndInPrefill(std::exchange(reading, {}), &error);
+    EndInPrefill(reading, &error);
   }
   if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
   working_bytes_ = working;

@@ -34,19 +34,19 @@ CacheReport ReportCache(const Session& session) {
           .bytes_full_f16 = session.cache_bytes_full_f16()};
 }
 
-Sequence::Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session,
+Sequence::Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session>&& session,
                    Sampler sampler)
     : job_(std::move(job)),
       choice_(choice),
-      session_(std::move(session)),
       sampler_(std::move(sampler)),
-      text_(session_->engine().tokenizer(), job_->request.stop) {
+      text_(session->engine().tokenizer(), job_->request.stop) {
   const auto& constraint = job_->request.constraint;
   if (constraint) constraint_ = constraint->Copy();
+  session_ = std::move(session);  // last: an exception leaves it to the caller
 }
 
 Result<std::unique_ptr<Sequence>> Sequence::Make(std::shared_ptr<Job> job, int choice,
-                                                 std::unique_ptr<Session> session) {
+                                                 std::unique_ptr<Session>&& session) {
   WINNOW_ASSIGN(Sampler sampler, MakeSampler(*job, choice, session->engine()));
   return std::unique_ptr<Sequence>(
       new Sequence(std::move(job), choice, std::move(session), std::move(sampler)));

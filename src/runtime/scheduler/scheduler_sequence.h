@@ -20,9 +20,9 @@ CacheReport ReportCache(const Session& session);
 // constraint, stop strings).
 class Sequence {
  public:
-  // Error: a sampling value out of range.
+  // Error: a sampling value out of range. Takes `session` only if it succeeds.
   static Result<std::unique_ptr<Sequence>> Make(std::shared_ptr<Job> job, int choice,
-                                                std::unique_ptr<Session> session);
+                                                std::unique_ptr<Session>&& session);
   // Another choice that continues the same prompt. Requires: nothing was generated yet. Error: out
   // of memory.
   Result<std::unique_ptr<Sequence>> Fork(int choice) const;
@@ -31,7 +31,8 @@ class Sequence {
   const std::shared_ptr<Job>& shared_job() const { return job_; }
   int choice() const { return choice_; }
   Session& session() const { return *session_; }
-  std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+  // The session leaves with the move from the result.
+  std::unique_ptr<Session>&& TakeSession() { return std::move(session_); }
   bool has_session() const { return session_ != nullptr; }
   // Bytes reserved for it until it ends.
   int64_t reserved_bytes = 0;
@@ -61,7 +62,8 @@ class Sequence {
   void SetPrefill(double ms, int64_t n_tokens);
 
  private:
-  Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session, Sampler sampler);
+  Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session>&& session,
+           Sampler sampler);
   bool StopAtProblem();  // true: the constraint cannot go on, and an error is set
 
   std::shared_ptr<Job> job_;

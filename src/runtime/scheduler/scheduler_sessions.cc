@@ -13,10 +13,6 @@ RequestError NotInMemory(const std::string& id) {
   return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
 }
 
-RequestError Thrown(const std::string& what, const std::exception& problem) {
-  return {ErrorKind::kInternal, what + ": " + problem.what()};
-}
-
 RequestError ToBeRead(const std::string& file) {
   return {ErrorKind::kBusy, "the file of session " + file + " is waiting to be read; try again"};
 }
@@ -56,6 +52,18 @@ SessionInfo DescribeRunning(const Sequence& sequence) {
 
 }  // namespace
 
+RequestError SchedulerLoop::LogThrown(const char* what, const std::string& name,
+                                      const std::exception& problem) const noexcept {
+  try {
+    RequestError error = {ErrorKind::kInternal,
+                          std::string(what) + " " + name + ": " + problem.what()};
+    log_.Error(error.message);
+    return error;
+  } catch (const std::exception&) {  // no memory even for the message
+    return {ErrorKind::kInternal};
+  }
+}
+
 SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
   const IdleSession* idle = store_.Find(id);
   if (idle == nullptr) return NotInMemory(id);
@@ -89,13 +97,7 @@ void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, con
   const auto end = [this, key](const RequestError* error) {
     const auto found = loading_.extract(key);
     if (found.empty()) return;
-    for (const Then& one : found.mapped()) {
-      try {
-        one(error);
-      } catch (const std::exception& problem) {  // the others wait, too
-        log_.Error("session " + key.second + ": " + problem.what());
-      }
-    }
+    for (const Then& one : found.mapped()) Try("session", key.second, [&] { one(error); });
   };
   try {
     ReadFile(id, file, /*replaces=*/false, end);
@@ -134,13 +136,10 @@ void SchedulerLoop::ReadWhenMemoryIsFree(const FileRead& read) {
       try {
         memory_waiters_.emplace_back([this, read, waiting] {
           waiting_reads_.erase(waiting);
-          try {
-            ReadWhenMemoryIsFree(read);
-          } catch (const std::exception& problem) {
-            read.work->End();
-            const RequestError failed = Thrown("session " + read.file, problem);
-            read.then(&failed);
-          }
+          const auto failed = Try("session", read.file, [&] { ReadWhenMemoryIsFree(read); });
+          if (!failed) return;
+          read.work->End();
+          read.then(&*failed);
         });
       } catch (const std::exception&) {
         waiting_reads_.erase(waiting);
@@ -157,13 +156,8 @@ void SchedulerLoop::ReadWhenMemoryIsFree(const FileRead& read) {
     read.work->End();
     loading_bytes_ -= read.max_bytes;
     if (error != nullptr) return read.then(error);
-    try {
-      PutRead(read, std::move(*idle));
-    } catch (const std::exception& problem) {
-      const RequestError failed = Thrown("session " + read.file, problem);
-      return read.then(&failed);
-    }
-    read.then(nullptr);
+    const auto failed = Try("session", read.file, [&] { PutRead(read, std::move(*idle)); });
+    read.then(failed ? &*failed : nullptr);
   };
   file_work_(store_.MakeReader(read.file, read.max_bytes, idle), end);
   loading_bytes_ += read.max_bytes;
@@ -200,36 +194,26 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
 void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
-    std::optional<RequestError> failed;
-    try {
-      if (WaitsToFork(from, to, then)) return;
-      failed = PutFork(from, to);
-    } catch (const std::exception& problem) {
-      failed = Thrown("a copy of session " + from, problem);
-    }
-    then(failed ? &*failed : nullptr);
+    std::variant<bool, RequestError> put = true;
+    const auto failed = Try("a copy of session", from, [&] { put = PutFork(from, to, then); });
+    if (failed) put = *failed;
+    if (const auto* refused = std::get_if<RequestError>(&put)) return then(refused);
+    if (std::get<bool>(put)) then(nullptr);
   });
 }
 
-bool SchedulerLoop::WaitsToFork(const std::string& from, const std::string& to, const Then& then) {
-  const IdleSession* idle = store_.Find(from);
-  if (FreeMemory(idle->bytes, {.session = idle, .claimed = true})) return false;
-  if (!memory_will_be_freed() || !fits_alone(2 * idle->bytes)) return false;
-  memory_waiters_.emplace_back([this, from, to, then] {
-    try {
-      Fork(from, to, then);
-    } catch (const std::exception& problem) {
-      const RequestError failed = Thrown("a copy of session " + from, problem);
-      then(&failed);
-    }
-  });
-  return true;
-}
-
-std::optional<RequestError> SchedulerLoop::PutFork(const std::string& from, const std::string& to) {
+std::variant<bool, RequestError> SchedulerLoop::PutFork(const std::string& from,
+                                                        const std::string& to, const Then& then) {
   IdleSession* idle = store_.Find(from);
   if (!FreeMemory(idle->bytes, {.session = idle, .claimed = true})) {
-    return OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
+    if (!memory_will_be_freed() || !fits_alone(2 * idle->bytes)) {
+      return OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
+    }
+    memory_waiters_.emplace_back([this, from, to, then] {
+      const auto failed = Try("a copy of session", from, [&] { Fork(from, to, then); });
+      if (failed) then(&*failed);
+    });
+    return false;
   }
   idle->used = clock_.now();
   auto session = idle->session->Fork();
@@ -239,7 +223,7 @@ std::optional<RequestError> SchedulerLoop::PutFork(const std::string& from, cons
               .unread = idle->unread,
               .n_document = idle->n_document,
               .used = clock_.now()});
-  return std::nullopt;
+  return true;
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id) {
@@ -251,7 +235,6 @@ SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id)
 }
 
 void SchedulerLoop::EndDelete(const std::string& id, bool is_removed) {
-  store_.EndFileWork(id);
   if (!is_removed) return;
   store_.FileRemoved(id);
   store_.DropReadFrom(id);
@@ -343,11 +326,9 @@ void SchedulerLoop::KeptPositions(
     if (error != nullptr) return done(*error);
     const IdleSession& idle = *store_.Find(id);
     std::variant<KeptTokens, RequestError> kept;
-    try {
-      kept = Kept(*idle.session, idle.n_document, by_head);
-    } catch (const std::exception& problem) {
-      kept = Thrown("session " + id, problem);
-    }
+    const auto failed =
+        Try("session", id, [&] { kept = Kept(*idle.session, idle.n_document, by_head); });
+    if (failed) kept = *failed;
     done(std::move(kept));
   });
 }

@@ -95,7 +95,7 @@ std::optional<RequestError> Scheduler::Data::ClaimToReplace(const std::string& n
 std::optional<RequestError> Scheduler::Data::CheckQueue() {
   const std::lock_guard lock(mutex);
   if (draining || stopped) {
-    return RequestError{ErrorKind::kUnavailable, "the server is shutting down"};
+    return ShuttingDown();
   }
   if (n_queued < options.max_waiting) return std::nullopt;
   return QueueFull(n_queued);
@@ -184,7 +184,7 @@ std::variant<Ticket, RequestError> Scheduler::Data::Enqueue(std::shared_ptr<Job>
   {
     const std::lock_guard lock(mutex);
     if (draining || stopped) {
-      return RequestError{ErrorKind::kUnavailable, "the server is shutting down"};
+      return ShuttingDown();
     }
     if (n_queued >= options.max_waiting) return QueueFull(n_queued);
     ticket->id = next_id++;
@@ -227,7 +227,7 @@ void Scheduler::CreateSession(const std::string& id, Request document, const Ses
   job->session = id;
   job->creates = true;
   job->on_end = [&data, id, done](const RequestError* error) {
-    done(error != nullptr ? SessionOutcome(*error) : data.loop.Describe(id));
+    done(error != nullptr ? SessionOutcome(*error) : data.Describe(id));
   };
   const auto queued = data.Enqueue(job);
   if (const auto* error = std::get_if<RequestError>(&queued)) {

@@ -1,52 +1,16 @@
-// A decode step allocates nothing. This file replaces the global operator new of its test program.
+// A decode step allocates nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "base/sanitizer.h"
 #include "compression/registry.h"
 #include "runtime/session/batch.h"
+#include "runtime/testing/allocations.h"
 #include "runtime/testing/tiny_engine.h"
-
-namespace {
-std::atomic<int64_t> n_allocations{0};
-}  // namespace
-
-// AddressSanitizer has its own operator new, whose checks are worth more than the count.
-#ifdef WINNOW_SANITIZES_MEMORY
-constexpr bool kCounts = false;
-#else
-constexpr bool kCounts = true;
-
-static void* Counted(std::size_t n_bytes, std::size_t alignment) {
-  n_allocations.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (n_bytes + alignment - 1) / alignment * alignment;
-  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-}
-
-// Not inlined: g++ 12 would take the free() of an inlined delete for a mismatch with new.
-#define NOINLINE [[gnu::noinline]]
-NOINLINE void* operator new(std::size_t n_bytes) {
-  return Counted(n_bytes, alignof(std::max_align_t));
-}
-NOINLINE void* operator new(std::size_t n_bytes, std::align_val_t alignment) {
-  return Counted(n_bytes, static_cast<std::size_t>(alignment));
-}
-NOINLINE void operator delete(void* memory) noexcept { std::free(memory); }
-NOINLINE void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-NOINLINE void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-NOINLINE void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-#undef NOINLINE
-#endif
 
 namespace winnow::runtime {
 namespace {
@@ -54,7 +18,8 @@ namespace {
 class DecodeAllocations : public ::testing::TestWithParam<gguf::TensorType> {};
 
 TEST_P(DecodeAllocations, AreNone) {
-  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  if (!testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.type = GetParam();
   const auto engine = testing::TinyEngine(spec, {.n_threads = 3});
@@ -62,12 +27,12 @@ TEST_P(DecodeAllocations, AreNone) {
   ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 5, 6}).value());
   ASSERT_TRUE(session->Decode(7).has_value());
 
-  const int64_t before = n_allocations.load();
+  const int64_t before = testing::CountAllocations();
   bool all_good = true;
   for (TokenId token = 8; token < 60; ++token) {
     all_good = all_good && session->Decode(token).has_value();
   }
-  const int64_t after = n_allocations.load();
+  const int64_t after = testing::CountAllocations();
   EXPECT_TRUE(all_good);
   EXPECT_EQ(after - before, 0);
   EXPECT_GT(before, 0);  // the counting works
@@ -78,7 +43,8 @@ TEST_P(DecodeAllocations, AreNone) {
 class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
-  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  if (!testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 2});
   SessionOptions options;
   // "PROMPT > STEPS" names a prompt method and a decode method.
@@ -98,19 +64,20 @@ TEST_P(CompressedAllocations, AreNone) {
   ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());
   for (TokenId token = 3; token < 23; ++token) ASSERT_TRUE(session->Decode(token).has_value());
 
-  const int64_t before = n_allocations.load();
+  const int64_t before = testing::CountAllocations();
   bool all_good = true;
   for (TokenId token = 30; token < 50; ++token) {
     all_good = all_good && session->Decode(token).has_value();
   }
   EXPECT_TRUE(all_good);
-  EXPECT_EQ(n_allocations.load() - before, 0);
+  EXPECT_EQ(testing::CountAllocations() - before, 0);
 }
 
 // Several sequences at once. With one thread only: otherwise chance decides which thread takes a
 // sequence first, and each thread has its own buffers.
 TEST(BatchAllocations, AreNone) {
-  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  if (!testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 1});
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> all;
@@ -128,13 +95,13 @@ TEST(BatchAllocations, AreNone) {
   const std::vector<TokenId> tokens = {1, 2, 3, 4};
   for (int step = 0; step < 20; ++step) ASSERT_TRUE(batch.Decode(all, tokens).has_value());
 
-  const int64_t before = n_allocations.load();
+  const int64_t before = testing::CountAllocations();
   bool all_good = true;
   for (int step = 0; step < 20; ++step) {
     all_good = all_good && batch.Decode(all, tokens).has_value();
   }
   EXPECT_TRUE(all_good);
-  EXPECT_EQ(n_allocations.load() - before, 0);
+  EXPECT_EQ(testing::CountAllocations() - before, 0);
 }
 
 // All registered methods, and `specs`.

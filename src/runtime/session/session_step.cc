@@ -117,8 +117,8 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
 Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
-  const model::TokenSpan span = BeginStep(added);
   try {
+    const model::TokenSpan span = BeginStep(added);
     return EndStep(added, data_->engine->step().RunAll({&span, 1}, data_->options.row_block));
   } catch (const std::exception&) {  // std::bad_alloc: remove what the cache holds of the token
     AbandonStep();
@@ -158,6 +158,9 @@ Result<void> Session::EndStep(std::span<const TokenId> token, Result<void> done)
   return done;
 }
 
-void Session::AbandonStep() { data_->Rollback(); }
+void Session::AbandonStep() {
+  data_->has_logits = false;  // the step may have overwritten those of the token before
+  data_->Rollback();
+}
 
 }  // namespace winnow::runtime

@@ -45,10 +45,18 @@ IdleSession* SessionStore::Find(const std::string& name) {
 }
 
 void SessionStore::Put(IdleSession session) {
-  if (IdleSession* old = Find(session.name)) Drop(*old);
-  session.bytes = IdleBytes(*session.session);
-  bytes_ += session.bytes;
-  sessions_.push_back(std::move(session));
+  std::unique_ptr<Session> taken = std::move(session.session);
+  Put(std::move(session), std::move(taken));
+}
+
+void SessionStore::Put(IdleSession idle, std::unique_ptr<Session>&& session) {
+  idle.bytes = IdleBytes(*session);
+  std::list<IdleSession> one;
+  one.push_back(std::move(idle));
+  if (IdleSession* old = Find(one.front().name)) Drop(*old);
+  one.front().session = std::move(session);
+  bytes_ += one.front().bytes;
+  sessions_.splice(sessions_.end(), one);
 }
 
 void SessionStore::Drop(IdleSession& session) {

@@ -49,6 +49,8 @@ class SessionStore {
   IdleSession* Find(const std::string& name);
   // Replaces a session of the same name.
   void Put(IdleSession session);
+  // The same; takes `session` when nothing can throw any more.
+  void Put(IdleSession idle, std::unique_ptr<Session>&& session);
   // Removes a session and returns it, to be continued. Requires: it is not being saved.
   IdleSession Take(IdleSession& session);
   // Deletes a session from memory.

@@ -130,20 +130,28 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file,
                                              Durability durability) {
   WINNOW_CHECK(folder_ != nullptr);
-  saving_[session.session.get()].files.insert(file);
-  BeginFileWork(file);
-  const auto write = [folder = folder_, file, durability, notes = NotesFrom(session),
-                      session = session.session.get()]() -> std::optional<RequestError> {
+  auto write = [folder = folder_, file, durability, notes = NotesFrom(session),
+                session = session.session.get()]() -> std::optional<RequestError> {
     auto output = folder->Write(file);
     if (!output) return RequestError{ErrorKind::kInternal, output.error().message};
     const auto saved = SaveSession(*session, std::move(output).value(), notes, durability);
     if (!saved) return RequestError{ErrorKind::kInternal, saved.error().message};
     return std::nullopt;
   };
-  return {.session = session.session.get(),
-          .file = file,
-          .is_own_file = session.name == file,
-          .write = write};
+  Saving saving = {.session = session.session.get(),
+                   .file = file,
+                   .is_own_file = session.name == file,
+                   .write = std::move(write)};
+  BeginFileWork(file);
+  try {
+    saving_[saving.session].files.insert(file);
+  } catch (const std::exception&) {
+    EndFileWork(file);
+    const auto found = saving_.find(saving.session);
+    if (found != saving_.end() && found->second.files.empty()) saving_.erase(found);
+    throw;
+  }
+  return saving;
 }
 
 bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
@@ -155,23 +163,25 @@ bool SessionStore::saving_to(const IdleSession& session, const std::string& file
 void SessionStore::EndSave(const Saving& saving, bool is_written) {
   FileChanged(saving.file);
   EndFileWork(saving.file);
-  if (is_written) {
-    files_.insert(saving.file);
-    IndexText(saving.file, *saving.session);
-    // A session that was loaded from the file's earlier contents no longer matches the file.
-    IdleSession* idle = Find(saving.file);
-    if (idle != nullptr && idle->session.get() == saving.session) {
-      idle->saved = saving.is_own_file;
-    } else if (idle != nullptr && !saving.is_own_file && idle->saved && !idle->copied) {
-      Drop(*idle);
-    }
-  }
+  // First the part that cannot throw. A session that has left ends with `ended`.
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
   found->second.files.erase(found->second.files.find(saving.file));
-  if (!found->second.files.empty()) return;
-  leaving_bytes_ -= found->second.bytes;
-  saving_.erase(found);
+  decltype(saving_)::node_type ended;
+  if (found->second.files.empty()) {
+    leaving_bytes_ -= found->second.bytes;
+    ended = saving_.extract(found);
+  }
+  if (!is_written) return;
+  // A session that was loaded from the file's earlier contents no longer matches the file.
+  IdleSession* idle = Find(saving.file);
+  if (idle != nullptr && idle->session.get() == saving.session) {
+    idle->saved = saving.is_own_file;
+  } else if (idle != nullptr && !saving.is_own_file && idle->saved && !idle->copied) {
+    Drop(*idle);
+  }
+  files_.insert(saving.file);
+  IndexText(saving.file, *saving.session);
 }
 
 void SessionStore::EndFileWork(const std::string& file) {

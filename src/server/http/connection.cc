@@ -187,8 +187,8 @@ class HttpConnection final : public Connection,
 
   void OnReadError(const error_code& error) {
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) return Close();
-    // A client that closes its side has left, or has sent all its requests (printf | nc): the queue
-    // is still written, the response being generated is cancelled.
+    // The client has left, or has sent all its requests (printf | nc): what is queued is still
+    // written; the response being generated, and requests behind it, are cancelled.
     peer_finished_ = true;
     EndAnswer();
   }
