@@ -4,7 +4,7 @@
     tools/check_docs.py          prints what breaks a rule, exit code 1 if anything does
     tools/check_docs.py --wrap   wraps the prose of all Markdown files first
 
-References are links in Markdown files, and paths like docs/kv-cache.md#budgets in comments and
+References are links in Markdown files, and paths like docs/kv-cache.md#quality in comments and
 documents. A file named in a comment must exist in the repository; an anchor must be one of its
 headings. Tables, code, headings and lines with a link may be longer than 120 characters, as may
 CHANGELOG.md (one fact per line) and docs/benchmarks (written by programs).
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = {".cc", ".h", ".py", ".cmake", ".txt", ".sh", ".in"}
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-# A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#budgets.
+# A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#quality.
 NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?")
 # A placeholder for file names: docs/methods/NAME.md.
 PLACEHOLDER = re.compile(r"/(?!README\.md$)[A-Z]+\.md$")
