@@ -193,11 +193,12 @@ int Serve(Arguments arguments) {
   auto http = server::HttpServer::Listen(
       *http_options,
       {.handle = [&service](
-                     const server::Call& call,
-                     const server::ExchangePtr& exchange) { service.Handle(call, exchange); },
-       .check_head = [&service](const server::Call& head) { return service.CheckHead(head); },
+                     const server::HttpRequest& request,
+                     const server::ExchangePtr& exchange) { service.Handle(request, exchange); },
+       .check_head =
+           [&service](const server::HttpRequest& head) { return service.CheckHead(head); },
        .refuse = [&service](
-                     const server::Call& head, const server::ExchangePtr& exchange,
+                     const server::HttpRequest& head, const server::ExchangePtr& exchange,
                      const server::ApiError& error) { service.Refuse(head, exchange, error); }},
       log);
   if (!http) return Fail(http.error());

@@ -24,27 +24,27 @@
 namespace {
 
 using std::chrono::milliseconds;
-using winnow::server::Call;
 using winnow::server::ExchangePtr;
+using winnow::server::HttpRequest;
 using winnow::server::HttpServer;
 
 constexpr size_t kMaxBody = 2048;
 
-void Answer(const Call& call, ExchangePtr exchange) {
-  WINNOW_CHECK(!call.method.empty() && !call.path.empty() && call.body.size() <= kMaxBody);
-  const std::string_view length = call.Header("content-length");
-  if (!length.empty() && call.Header("transfer-encoding").empty()) {
-    WINNOW_CHECK(std::to_string(call.body.size()) ==
+void Answer(const HttpRequest& request, ExchangePtr exchange) {
+  WINNOW_CHECK(!request.method.empty() && !request.path.empty() && request.body.size() <= kMaxBody);
+  const std::string_view length = request.Header("content-length");
+  if (!length.empty() && request.Header("transfer-encoding").empty()) {
+    WINNOW_CHECK(std::to_string(request.body.size()) ==
                  length.substr(std::min(length.find_first_not_of('0'), length.size() - 1)));
   }
-  for (const auto& [name, value] : call.headers) {
+  for (const auto& [name, value] : request.headers) {
     WINNOW_CHECK(value.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos);
     for (const char c : name) WINNOW_CHECK(c > ' ' && (c < 'A' || c > 'Z'));
   }
-  if (call.path != "/stream") return exchange->Send({.body = "{}"});
+  if (request.path != "/stream") return exchange->Send({.body = "{}"});
   exchange->BeginStream({.content_type = "text/event-stream"});
   exchange->Write("data: 1\n\n");
-  exchange->Write(call.body);
+  exchange->Write(request.body);
   exchange->End();
 }
 

@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   WINNOW_CHECK(exchange->ended());
   WINNOW_CHECK(exchange->status() >= 200 && exchange->status() < 500);
   if (!exchange->streamed()) {
-    WINNOW_CHECK(winnow::report::ParseJson(exchange->reply().body).has_value());
+    WINNOW_CHECK(winnow::report::ParseJson(exchange->response().body).has_value());
   }
   return 0;
 }

@@ -29,10 +29,11 @@ constexpr char kGet[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 TEST_F(HttpServerTest, ManySmallBodiesLeaveAThreadForOthers) {
   std::promise<void> free;
   const auto is_free = free.get_future().share();
-  const auto server = Listen({.n_threads = 2}, [&](const Call& call, const ExchangePtr& exchange) {
-    if (!call.body.empty()) is_free.wait();
-    exchange->Send({.body = "the end"});
-  });
+  const auto server =
+      Listen({.n_threads = 2}, [&](const HttpRequest& request, const ExchangePtr& exchange) {
+        if (!request.body.empty()) is_free.wait();
+        exchange->Send({.body = "the end"});
+      });
   ASSERT_NE(server, nullptr);
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 20; ++i) {
@@ -51,14 +52,14 @@ TEST_F(HttpServerTest, ManySmallBodiesLeaveAThreadForOthers) {
 
 TEST_F(HttpServerTest, UnauthorizedRequestIsRefusedBeforeItsBody) {
   const auto server = Listen(
-      HttpOptions(),
-      Handlers{.handle = [](const Call&, const ExchangePtr& exchange) { exchange->Send({}); },
-               .check_head =
-                   [](const Call& head) {
-                     EXPECT_EQ(head.path, "/");
-                     EXPECT_EQ(head.Header("host"), "x");
-                     return ApiError{.status = 401, .message = "no key: the end"};
-                   }});
+      HttpOptions(), Handlers{.handle = [](const HttpRequest&,
+                                           const ExchangePtr& exchange) { exchange->Send({}); },
+                              .check_head =
+                                  [](const HttpRequest& head) {
+                                    EXPECT_EQ(head.path, "/");
+                                    EXPECT_EQ(head.Header("host"), "x");
+                                    return ApiError{.status = 401, .message = "no key: the end"};
+                                  }});
   ASSERT_NE(server, nullptr);
   Client client(server->port());
   ASSERT_TRUE(client.Send(
@@ -67,14 +68,14 @@ TEST_F(HttpServerTest, UnauthorizedRequestIsRefusedBeforeItsBody) {
 }
 
 TEST_F(HttpServerTest, RefusalsAreAnsweredByTheHandlers) {
-  const auto server =
-      Listen({.max_body_bytes = 100},
-             Handlers{.handle = [](const Call&, const ExchangePtr&) {},
-                      .refuse =
-                          [](const Call& head, const ExchangePtr& exchange, const ApiError& error) {
-                            exchange->Send({.status = error.status,
-                                            .body = head.method + " " + head.path + " the end"});
-                          }});
+  const auto server = Listen(
+      {.max_body_bytes = 100},
+      Handlers{.handle = [](const HttpRequest&, const ExchangePtr&) {},
+               .refuse =
+                   [](const HttpRequest& head, const ExchangePtr& exchange, const ApiError& error) {
+                     exchange->Send({.status = error.status,
+                                     .body = head.method + " " + head.path + " the end"});
+                   }});
   ASSERT_NE(server, nullptr);
   Client client(server->port());
   ASSERT_TRUE(client.Send(PostHead(101)));
@@ -83,9 +84,9 @@ TEST_F(HttpServerTest, RefusalsAreAnsweredByTheHandlers) {
 }
 
 TEST_F(HttpServerTest, SilentConnectionClosesBeforeIdleOne) {
-  const auto server =
-      Listen({.header = std::chrono::milliseconds(100)},
-             [](const Call&, const ExchangePtr& exchange) { exchange->Send({.body = "the end"}); });
+  const auto server = Listen(
+      {.header = std::chrono::milliseconds(100)},
+      [](const HttpRequest&, const ExchangePtr& exchange) { exchange->Send({.body = "the end"}); });
   ASSERT_NE(server, nullptr);
   Client asks(server->port());
   Client silent(server->port());
@@ -103,7 +104,7 @@ TEST_F(HttpServerTest, AClientThatCannotBeTakenIsTheOnlyOneLost) {
   options.on_connection = [&n_taken] {
     if (++n_taken <= 2) throw std::bad_alloc();
   };
-  const auto server = Listen(options, [](const Call&, const ExchangePtr& exchange) {
+  const auto server = Listen(options, [](const HttpRequest&, const ExchangePtr& exchange) {
     exchange->Send({.body = "the end"});
   });
   ASSERT_NE(server, nullptr);
@@ -122,7 +123,7 @@ TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
     const std::lock_guard lock(mutex);
     return made.size();
   };
-  const auto server = Listen({}, [&](const Call&, const ExchangePtr& exchange) {
+  const auto server = Listen({}, [&](const HttpRequest&, const ExchangePtr& exchange) {
     exchange->AcquireMemorySlot([&, exchange](const Exchange::MemorySlot& slot) {
       const std::lock_guard lock(mutex);
       made.emplace_back(exchange, slot);

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "report/record.h"
-#include "server/http/answer_writer.h"
-#include "server/http/call_from.h"
 #include "server/http/deadlines.h"
+#include "server/http/http_exchange.h"
 #include "server/http/request_reader.h"
 #include "server/http/sockets.h"
+#include "server/http/to_http_request.h"
 #include "server/http/write_queue.h"
 #include "server/openai/api_error.h"
 
@@ -211,7 +211,7 @@ class HttpConnection final : public Connection,
     // Check the key before reading the body, so that an unauthorized client takes no buffer space.
     // If the body has already arrived, the handler checks instead and the connection stays open.
     if (is_new && !reader_.is_complete()) {
-      const auto refused = shared_.handlers.check_head(CallFrom(reader_.header()));
+      const auto refused = shared_.handlers.check_head(ToHttpRequest(reader_.header()));
       if (refused) return RefuseWith(*refused);
     }
     if (reader_.has_header()) {
@@ -233,7 +233,7 @@ class HttpConnection final : public Connection,
   void RefuseWith(const ApiError& error) {
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
-    const Call head = reader_.has_header() ? CallFrom(reader_.header()) : Call();
+    const HttpRequest head = reader_.has_header() ? ToHttpRequest(reader_.header()) : HttpRequest();
     reader_.Drop();
     const ResponseOptions last = {.keep_alive = false};
     const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), last);
@@ -252,15 +252,15 @@ class HttpConnection final : public Connection,
     if (n_bytes >= options_.large_body_bytes) form.size = WorkSlots::Size::kLarge;
     const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), form);
     current_ = exchange;
-    Call call = CallFrom(message);
-    call.body = std::move(message.body());
-    const bool has_path = !call.path.empty();
+    HttpRequest request = ToHttpRequest(message);
+    request.body = std::move(message.body());
+    const bool has_path = !request.path.empty();
     if (has_path && n_bytes > 0) {
-      HandleBody(std::move(call), exchange);
+      HandleBody(std::move(request), exchange);
       return Read();
     }
     if (has_path) {
-      shared_.handlers.handle(call, exchange);
+      shared_.handlers.handle(request, exchange);
     } else {
       exchange->Send({.status = 400,
                       .body = report::ToJson(ErrorRecord({.message = "invalid request target"}))});
@@ -270,8 +270,8 @@ class HttpConnection final : public Connection,
   }
 
   // Slow: parsing and building a prompt. At most one waits per connection; its bytes still count.
-  void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
-    const auto held = std::make_shared<const Call>(std::move(call));
+  void HandleBody(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
+    const auto held = std::make_shared<const HttpRequest>(std::move(request));
     exchange->PostWork([self = this->shared_from_this(), held, exchange] {
       if (self->current_ == exchange)
         self->Run([&] { self->shared_.handlers.handle(*held, exchange); });

@@ -55,9 +55,9 @@ struct HttpOptions {
 };
 
 // Called with each request and its exchange, on the strand of that connection.
-using Handler = std::function<void(const Call& call, ExchangePtr exchange)>;
+using Handler = std::function<void(const HttpRequest& request, ExchangePtr exchange)>;
 
-inline void SendPlainRefusal(const Call& /*head*/, const ExchangePtr& exchange,
+inline void SendPlainRefusal(const HttpRequest& /*head*/, const ExchangePtr& exchange,
                              const ApiError& error) {
   exchange->Send({.status = error.status, .body = report::ToJson(ErrorRecord(error))});
 }
@@ -67,12 +67,11 @@ struct Handlers {
   Handler handle;
   // Called once a header has been read but not yet all of its body: why the request is refused, or
   // nullopt. If the whole request arrives at once, only `handle` sees it, and must check itself.
-  std::function<std::optional<ApiError>(const Call& head)> check_head = [](const Call& /*head*/) {
-    return std::optional<ApiError>();
-  };
+  std::function<std::optional<ApiError>(const HttpRequest& head)> check_head =
+      [](const HttpRequest& /*head*/) { return std::optional<ApiError>(); };
   // Answers a request that was not read to its end. `head` is empty if its header is incomplete.
-  std::function<void(const Call& head, const ExchangePtr& exchange, const ApiError& error)> refuse =
-      SendPlainRefusal;
+  std::function<void(const HttpRequest& head, const ExchangePtr& exchange, const ApiError& error)>
+      refuse = SendPlainRefusal;
 };
 
 }  // namespace winnow::server

@@ -30,8 +30,8 @@ TEST_F(HttpServerTest, NoFurtherRequestBeforeAnswersAreRead) {
   constexpr int kRequests = 1000;  // their responses are 62 MiB, more than any socket buffers
   constexpr std::string_view kEnd = "the end of it";
   std::atomic<int> n_answered{0};
-  const auto server =
-      Listen({.max_queue_bytes = size_t{1} << 20}, [&](const Call&, const ExchangePtr& exchange) {
+  const auto server = Listen(
+      {.max_queue_bytes = size_t{1} << 20}, [&](const HttpRequest&, const ExchangePtr& exchange) {
         ++n_answered;
         exchange->Send({.body = std::string(kAnswerBytes, 'x').append(kEnd)});
       });
@@ -56,8 +56,8 @@ TEST_F(HttpServerTest, NoFurtherRequestBeforeAnswersAreRead) {
 TEST_F(HttpServerTest, BodiesCountByWhatHasCome) {
   constexpr size_t kMiB = size_t{1} << 20;
   const auto server = Listen({.max_body_bytes = 2 * kMiB, .max_bodies_bytes = 5 * kMiB},
-                             [](const Call& call, const ExchangePtr& exchange) {
-                               exchange->Send({.body = std::to_string(call.body.size()) + "."});
+                             [](const HttpRequest& request, const ExchangePtr& exchange) {
+                               exchange->Send({.body = std::to_string(request.body.size()) + "."});
                              });
   ASSERT_NE(server, nullptr);
   const uint16_t port = server->port();
@@ -94,9 +94,9 @@ TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
   std::promise<ExchangePtr> waiting;
   const auto server =
       Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
-             [&](const Call& call, const ExchangePtr& exchange) {
-               if (call.path == "/wait") return waiting.set_value(exchange);
-               exchange->Send({.body = std::to_string(call.body.size()) + "."});
+             [&](const HttpRequest& request, const ExchangePtr& exchange) {
+               if (request.path == "/wait") return waiting.set_value(exchange);
+               exchange->Send({.body = std::to_string(request.body.size()) + "."});
              });
   ASSERT_NE(server, nullptr);
   const auto ask = [&](const std::string& request) {
@@ -133,9 +133,9 @@ TEST_F(HttpServerTest, BuffersOfPipelinedRequestsAreReleased) {
   std::promise<ExchangePtr> waiting;
   const auto server =
       Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
-             [&](const Call& call, const ExchangePtr& exchange) {
-               if (call.path == "/wait") return waiting.set_value(exchange);
-               exchange->Send({.body = call.path == "/last" ? "the end" : "."});
+             [&](const HttpRequest& request, const ExchangePtr& exchange) {
+               if (request.path == "/wait") return waiting.set_value(exchange);
+               exchange->Send({.body = request.path == "/last" ? "the end" : "."});
              });
   ASSERT_NE(server, nullptr);
   const auto get = [](const std::string& path) {
@@ -160,10 +160,10 @@ TEST_F(HttpServerTest, BuffersOfPipelinedRequestsAreReleased) {
 
 TEST_F(HttpServerTest, SlowPipeliningClientGetsAllResponses) {
   // Each response is too small to count; together they exceed any socket buffer.
-  const auto server = Listen(
-      {.max_buffers_bytes = kSmallBuffers}, [](const Call& call, const ExchangePtr& exchange) {
-        exchange->Send({.body = call.path == "/last" ? "the end" : std::string(15'000, 'x')});
-      });
+  const auto server = Listen({.max_buffers_bytes = kSmallBuffers}, [](const HttpRequest& request,
+                                                                      const ExchangePtr& exchange) {
+    exchange->Send({.body = request.path == "/last" ? "the end" : std::string(15'000, 'x')});
+  });
   ASSERT_NE(server, nullptr);
   std::string requests;
   while (requests.size() < 24'000) requests += "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -178,8 +178,8 @@ TEST_F(HttpServerTest, AClosedConnectionHoldsNoBuffersWhileItsResponseIsComputed
   std::promise<ExchangePtr> waiting;
   const auto server =
       Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
-             [&](const Call& call, const ExchangePtr& exchange) {
-               if (call.path == "/wait") return waiting.set_value(exchange);
+             [&](const HttpRequest& request, const ExchangePtr& exchange) {
+               if (request.path == "/wait") return waiting.set_value(exchange);
                exchange->Send({.body = "."});
              });
   ASSERT_NE(server, nullptr);
@@ -200,8 +200,8 @@ TEST_F(HttpServerTest, AClosedConnectionHoldsNoBuffersWhileItsResponseIsComputed
 TEST_F(HttpServerTest, ABodyThatWaitsForItsHandlerCountsAfterItsClientHasGone) {
   std::promise<void> entered, released;
   const auto server = Listen({.n_threads = 1, .max_buffers_bytes = kSmallBuffers},
-                             [&](const Call& call, const ExchangePtr& exchange) {
-                               if (call.path == "/block") {
+                             [&](const HttpRequest& request, const ExchangePtr& exchange) {
+                               if (request.path == "/block") {
                                  entered.set_value();
                                  released.get_future().wait();
                                }
@@ -230,8 +230,8 @@ TEST_F(HttpServerTest, ABodyThatWaitsForItsHandlerCountsAfterItsClientHasGone) {
 TEST_F(HttpServerTest, AnswersOfAllConnectionsTogether) {
   constexpr size_t kAnswerBytes = size_t{16} << 20;  // more than any socket buffers
   const auto server = Listen({.max_buffers_bytes = 5 * kAnswerBytes / 2},
-                             [](const Call& call, const ExchangePtr& exchange) {
-                               const size_t n = call.path == "/large" ? kAnswerBytes : 0;
+                             [](const HttpRequest& request, const ExchangePtr& exchange) {
+                               const size_t n = request.path == "/large" ? kAnswerBytes : 0;
                                exchange->Send({.body = std::string(n, 'x') + "the end"});
                              });
   ASSERT_NE(server, nullptr);
@@ -258,7 +258,7 @@ TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
   std::atomic<int> n_left{0};
   const auto server =
       Listen({.max_pipelined_bytes = size_t{64} << 10, .hangup = std::chrono::milliseconds(100)},
-             [&](const Call&, const ExchangePtr& exchange) {
+             [&](const HttpRequest&, const ExchangePtr& exchange) {
                ++n_asked;
                exchange->OnClosed([&n_left] { ++n_left; });  // and never answer
              });
@@ -283,7 +283,8 @@ TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
 TEST(HttpServerErrors, NameOptions) {
   NullLog log;
   const auto listen = [&](const HttpOptions& options) {
-    return HttpServer::Listen(options, {.handle = [](const Call&, const ExchangePtr&) {}}, log);
+    return HttpServer::Listen(options, {.handle = [](const HttpRequest&, const ExchangePtr&) {}},
+                              log);
   };
   const auto first = listen({.port = 0}).value();
   HttpOptions taken = {.port = first->port()};
@@ -301,7 +302,8 @@ TEST(HttpServerErrors, NameOptions) {
 TEST(HttpServerErrors, KeyAndCertificateNeedEachOther) {
   NullLog log;
   const auto problem = [&](const HttpOptions& options) {
-    return HttpServer::Listen(options, {.handle = [](const Call&, const ExchangePtr&) {}}, log)
+    return HttpServer::Listen(options, {.handle = [](const HttpRequest&, const ExchangePtr&) {}},
+                              log)
         .error()
         .message;
   };

@@ -10,7 +10,7 @@ namespace winnow::server {
 
 struct Target {
   std::string path;
-  Call::Pairs query;
+  HttpRequest::Pairs query;
 };
 
 // The target of a request line, "/path?a=1&b=2", percent-decoded. nullopt: it does not begin with a

@@ -9,7 +9,7 @@ TEST(UrlTest, PathAndQuery) {
   const auto target = ParseTarget("/a%20b/c?x=1&y=a%26b+c&&z#end");
   ASSERT_TRUE(target.has_value());
   EXPECT_EQ(target->path, "/a b/c");
-  EXPECT_EQ(target->query, (Call::Pairs{{"x", "1"}, {"y", "a&b c"}, {"z", ""}}));
+  EXPECT_EQ(target->query, (HttpRequest::Pairs{{"x", "1"}, {"y", "a&b c"}, {"z", ""}}));
   EXPECT_EQ(ParseTarget("/%41")->path, "/A");
 }
 

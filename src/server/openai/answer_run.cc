@@ -76,11 +76,11 @@ void CompletionRun::Fail(size_t prompt, const runtime::RequestError& error) {
 void CompletionRun::Fail(const ApiError& error) {
   if (over_) return;
   CancelAll();
-  parts_.metrics->OnReply(error.status);
+  parts_.metrics->OnResponse(error.status);
   if (!streams_) {
-    Reply reply = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
-    if (error.status == 429 || error.status == 503) reply.headers = {{"retry-after", "1"}};
-    return parts_.exchange->Send(std::move(reply));
+    HttpResponse response = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
+    if (error.status == 429 || error.status == 503) response.headers = {{"retry-after", "1"}};
+    return parts_.exchange->Send(std::move(response));
   }
   Send(ErrorRecord(error));
   parts_.exchange->End();
@@ -241,7 +241,7 @@ void CompletionRun::OnFinished(Choice& choice, const runtime::Event& event) {
 
 void CompletionRun::Finish() {
   over_ = true;
-  parts_.metrics->OnReply(200);
+  parts_.metrics->OnResponse(200);
   if (!parts_.answer.asked.stream) {
     parts_.exchange->Send({.body = parts_.format->Whole(parts_.answer)});
     return;

@@ -71,7 +71,7 @@ TEST(ChatTest, StreamIsWhatClientsRead) {
   const auto answer =
       fixture.Post(kPath, Body(R"(, "stream": true, "stream_options": {"include_usage": true})"));
   ASSERT_TRUE(answer->streamed());
-  EXPECT_EQ(answer->reply().content_type, "text/event-stream");
+  EXPECT_EQ(answer->response().content_type, "text/event-stream");
   EXPECT_TRUE(answer->ended());
   // No id: line: openai-python would take a comment for an event.
   EXPECT_EQ(answer->bytes().find("\nid:"), std::string::npos);
@@ -267,8 +267,8 @@ TEST(ChatTest, ErrorsOfTheEngine) {
       const auto answer = fixture.Post(kPath, Body(std::string(", \"stream\": ") + stream));
       EXPECT_EQ(answer->status(), status);
       EXPECT_EQ(TextAt(answer->json(), "error.message"), "no");
-      const bool retries =
-          !answer->reply().headers.empty() && answer->reply().headers[0].first == "retry-after";
+      const bool retries = !answer->response().headers.empty() &&
+                           answer->response().headers[0].first == "retry-after";
       EXPECT_EQ(retries, status == 429 || status == 503);
     }
   }

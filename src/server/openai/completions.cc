@@ -171,9 +171,9 @@ void RefuseUnsupported(Fields& fields) {
 
 }  // namespace
 
-void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exchange) {
+void ChatCompletions(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(*body);
@@ -191,7 +191,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   }
   chat::Conversation conversation = ReadConversation(fields, context.options.template_variables);
   conversation.unix_time = UnixTime();
-  asked.arrived = call.arrived;
+  asked.arrived = request.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   ReadToolChoice(fields, context.options, context.prompts.tool_format(), conversation,
                  asked.constraint);
@@ -265,9 +265,9 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
 
 }  // namespace
 
-void TextCompletions(Context& context, const Call& call, const ExchangePtr& exchange) {
+void TextCompletions(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(*body);
@@ -284,16 +284,16 @@ void TextCompletions(Context& context, const Call& call, const ExchangePtr& exch
     fields.Fail("best_of", "found " + std::to_string(*best_of) + ", expected n, which is " +
                                std::to_string(asked.generation.n));
   }
-  asked.arrived = call.arrived;
+  asked.arrived = request.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   RunTexts(context, exchange, std::move(asked), *body);
 }
 
-void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exchange) {
+void NativeCompletion(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(*body);
@@ -301,7 +301,7 @@ void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exc
   Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kNative,
                                               context.ids.DrawSeed()),
                  .format = NativeFormat(tokenizer, return_tokens)};
-  asked.arrived = call.arrived;
+  asked.arrived = request.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());

@@ -66,7 +66,7 @@ class ConstraintsTest : public ::testing::Test {
   }
   ConstraintSpec Asked(const std::string& path, const std::string& body) {
     const auto answer = Ask(path, body);
-    EXPECT_EQ(answer->status(), 200) << answer->reply().body;
+    EXPECT_EQ(answer->status(), 200) << answer->response().body;
     EXPECT_FALSE(recorder->specs.empty());
     if (recorder->specs.empty()) return {};
     EXPECT_NE(fixture.backend.requests.back().constraint, nullptr);
@@ -123,7 +123,8 @@ TEST_F(ConstraintsTest, CallsCannotBeDemandedOfATemplateWithoutTools) {
     const auto answer =
         bare.Post("/v1/chat/completions", Chat(tools + R"(, "tool_choice": )" + choice));
     EXPECT_EQ(answer->status(), 400);
-    EXPECT_NE(answer->reply().body.find("chat template does not support tools"), std::string::npos);
+    EXPECT_NE(answer->response().body.find("chat template does not support tools"),
+              std::string::npos);
   }
   EXPECT_EQ(bare.Post("/v1/chat/completions", Chat(tools))->status(), 200);
   EXPECT_TRUE(recorder->specs.empty()) << "nothing is left to restrict";
@@ -156,7 +157,7 @@ TEST_F(ConstraintsTest, CallsThatFollowThoughts) {
                    std::string(kToolTemplate) + "assistant: {{ '<think>' }}");
   const auto answer = thinking.Post("/v1/chat/completions", Chat(kTools));
   if (!answer->ended()) answer->Wait();
-  EXPECT_EQ(answer->status(), 200) << answer->reply().body;
+  EXPECT_EQ(answer->status(), 200) << answer->response().body;
   ASSERT_EQ(recorder->specs.size(), 1U);
   EXPECT_TRUE(recorder->specs[0].starts_in_reasoning);
 }
@@ -181,14 +182,14 @@ TEST_F(ConstraintsTest, ErrorsNameTheField) {
   for (const auto& [more, param] : wrong) {
     const auto answer = Ask("/v1/chat/completions", Chat(more));
     EXPECT_EQ(answer->status(), 400) << more;
-    EXPECT_EQ(TextAt(answer->json(), "error.param"), param) << answer->reply().body;
+    EXPECT_EQ(TextAt(answer->json(), "error.param"), param) << answer->response().body;
   }
   EXPECT_TRUE(fixture.backend.requests.empty());
 }
 
 TEST_F(ConstraintsTest, CallsThatCannotBeRestrictedAreFree) {
   const auto answer = Ask("/v1/chat/completions", Chat(WrongTool(R"("auto")")));
-  EXPECT_EQ(answer->status(), 200) << answer->reply().body;
+  EXPECT_EQ(answer->status(), 200) << answer->response().body;
   EXPECT_EQ(TextAt(answer->json(), "warning"),
             "tool calls are not restricted to their schemas: tools: it is wrong");
   ASSERT_EQ(fixture.backend.requests.size(), 1U);
@@ -212,7 +213,7 @@ TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
       fixture.Post("/v1/chat/completions", Chat(tools + R"(, "tool_choice": "required")"));
   EXPECT_EQ(forced->status(), 429);
   const auto free = fixture.Post("/v1/chat/completions", Chat(tools));
-  EXPECT_EQ(free->status(), 200) << free->reply().body;
+  EXPECT_EQ(free->status(), 200) << free->response().body;
   EXPECT_NE(TextAt(free->json(), "warning").find("try again later"), std::string::npos);
   recorder->holds = false;
   for (const auto& answer : waiting) {

@@ -24,21 +24,21 @@ uint64_t IdSource::DrawSeed() {
 }
 
 void SendJson(Context& context, Exchange& exchange, const report::Value& body, int status) {
-  context.metrics.OnReply(status);
+  context.metrics.OnResponse(status);
   exchange.Send({.status = status, .body = report::ToJson(body)});
 }
 
 void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error) {
-  metrics.OnReply(error.status);
-  Reply reply = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
-  if (error.status == 429 || error.status == 503) reply.headers = {{"retry-after", "1"}};
-  exchange.Send(std::move(reply));
+  metrics.OnResponse(error.status);
+  HttpResponse response = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
+  if (error.status == 429 || error.status == 503) response.headers = {{"retry-after", "1"}};
+  exchange.Send(std::move(response));
 }
 
-std::optional<report::Record> ReadBody(const Call& call, ApiError& error) {
+std::optional<report::Record> ReadBody(const HttpRequest& request, ApiError& error) {
   // More than any prompt has tokens. A body of nested lists alone would take many times its bytes.
   constexpr int64_t kMaxValues = int64_t{1} << 20;
-  auto value = report::ParseJson(call.body, kMaxValues);
+  auto value = report::ParseJson(request.body, kMaxValues);
   if (!value) {
     error = {
         .status = 400, .message = "the body: " + value.error().message, .code = "invalid_json"};

@@ -44,7 +44,7 @@ void SendJson(Context& context, Exchange& exchange, const report::Value& body, i
 void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error);
 
 // The body as an object. Errors: not JSON, or not an object.
-std::optional<report::Record> ReadBody(const Call& call, ApiError& error);
+std::optional<report::Record> ReadBody(const HttpRequest& request, ApiError& error);
 
 int64_t UnixTime();
 

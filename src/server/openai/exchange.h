@@ -11,7 +11,7 @@
 namespace winnow::server {
 
 // A request without its transport.
-struct Call {
+struct HttpRequest {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
 
   std::string method = {};  // "GET"
@@ -26,11 +26,11 @@ struct Call {
   std::string_view Query(std::string_view name) const;
 };
 
-struct Reply {
+struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body = {};
-  Call::Pairs headers = {};
+  HttpRequest::Pairs headers = {};
 };
 
 // Takes the response to one request: either Send, or BeginStream, Write and End. All members are
@@ -39,8 +39,8 @@ struct Reply {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  virtual void Send(Reply reply) = 0;
-  virtual void BeginStream(Reply head) = 0;  // its body is ignored
+  virtual void Send(HttpResponse response) = 0;
+  virtual void BeginStream(HttpResponse head) = 0;  // its body is ignored
   virtual void Write(std::string bytes) = 0;
   virtual void End() = 0;
   // `closed` is called once if the client goes away before the answer is complete.

@@ -10,39 +10,39 @@
 namespace winnow::server {
 
 // completions.cc
-void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exchange);
-void TextCompletions(Context& context, const Call& call, const ExchangePtr& exchange);
-void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exchange);
+void ChatCompletions(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void TextCompletions(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void NativeCompletion(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
 
 // text_tools.cc
-void Tokenize(Context& context, const Call& call, const ExchangePtr& exchange);
-void Detokenize(Context& context, const Call& call, const ExchangePtr& exchange);
-void ApplyTemplate(Context& context, const Call& call, const ExchangePtr& exchange);
+void Tokenize(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void Detokenize(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void ApplyTemplate(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
 
 // model_pages.cc
-void ListModels(Context& context, const Call& call, const ExchangePtr& exchange);
+void ListModels(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
 void GetModel(Context& context, const ExchangePtr& exchange, const std::string& id);
-void ListMethods(Context& context, const Call& call, const ExchangePtr& exchange);
-void Props(Context& context, const Call& call, const ExchangePtr& exchange);
-void Slots(Context& context, const Call& call, const ExchangePtr& exchange);
-void MetricsPage(Context& context, const Call& call, const ExchangePtr& exchange);
+void ListMethods(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void Props(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void Slots(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void MetricsPage(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
 
 // sessions.cc
-void CreateSession(Context& context, const Call& call, const ExchangePtr& exchange);
-void ListSessions(Context& context, const Call& call, const ExchangePtr& exchange);
+void CreateSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
+void ListSessions(Context& context, const HttpRequest& request, const ExchangePtr& exchange);
 void GetSession(Context& context, const ExchangePtr& exchange, const std::string& id);
-void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void ForkSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id);
-void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void SaveSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id);
-void RestoreSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void RestoreSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                     const std::string& id);
 void DeleteSession(Context& context, const ExchangePtr& exchange, const std::string& id);
-void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
+void SlotAction(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                 const std::string& slot);
 
 // session_events.cc
-void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange,
+void SessionKept(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id);
 void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id);
 

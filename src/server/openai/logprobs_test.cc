@@ -62,7 +62,7 @@ TEST(LogprobsTest, CountWithTheBuffersOfConnections) {
   };
   const auto answer = ask(size_t{1} << 20);
   EXPECT_EQ(answer->status(), 200);
-  EXPECT_GT(answer->held(), answer->reply().body.size());
+  EXPECT_GT(answer->held(), answer->response().body.size());
   const auto refused = ask(2000);
   EXPECT_EQ(refused->status(), 503);
   EXPECT_EQ(TextAt(refused->json(), "error.code"), "busy");

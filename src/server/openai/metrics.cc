@@ -117,7 +117,7 @@ void Histogram::Write(std::string& out, std::string_view name, std::string_view 
   out += page.out();
 }
 
-void Metrics::OnReply(int status) {
+void Metrics::OnResponse(int status) {
   const std::lock_guard lock(mutex_);
   ++replies_[status];
 }

@@ -31,7 +31,7 @@ class Histogram {
 // Counts what the scheduler's state does not. Thread-safe.
 class Metrics {
  public:
-  void OnReply(int status);
+  void OnResponse(int status);
   void OnFirstToken(double seconds);  // since the request arrived
   void OnNextToken(double seconds);   // since the previous token
   void OnFinished(double seconds);    // since the request arrived

@@ -25,7 +25,7 @@ report::Record ModelRecord(const Context& context) {
 
 }  // namespace
 
-void ListModels(Context& context, const Call&, const ExchangePtr& exchange) {
+void ListModels(Context& context, const HttpRequest&, const ExchangePtr& exchange) {
   SendJson(context, *exchange,
            report::Record{{"object", "list"}, {"data", report::List{ModelRecord(context)}}});
 }
@@ -43,7 +43,7 @@ void GetModel(Context& context, const ExchangePtr& exchange, const std::string& 
 }
 
 // The values of kv_method, in the order of the documentation.
-void ListMethods(Context& context, const Call&, const ExchangePtr& exchange) {
+void ListMethods(Context& context, const HttpRequest&, const ExchangePtr& exchange) {
   report::List list;
   for (const compression::MethodEntry& entry : compression::Methods()) {
     const auto method = compression::MakeMethod(entry.name);
@@ -62,8 +62,8 @@ void ListMethods(Context& context, const Call&, const ExchangePtr& exchange) {
   SendJson(context, *exchange, report::Record{{"object", "list"}, {"data", std::move(list)}});
 }
 
-void Props(Context& context, const Call& call, const ExchangePtr& exchange) {
-  if (call.method == "POST") {
+void Props(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
+  if (request.method == "POST") {
     return SendError(
         context.metrics, *exchange,
         {.status = 501, .message = "settings are made by flags when the server starts"});
@@ -97,7 +97,7 @@ void Props(Context& context, const Call& call, const ExchangePtr& exchange) {
                {"build_info", context.options.build}});
 }
 
-void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
+void Slots(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   if (!context.options.slots) {
     return SendError(
         context.metrics, *exchange,
@@ -121,7 +121,7 @@ void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
                        {"next_token", report::Record{{"n_decoded", running.n_generated}}}});
   }
   const bool all_busy = static_cast<int>(slots.size()) >= context.options.n_slots;
-  if (all_busy && !call.Query("fail_on_no_slot").empty()) {
+  if (all_busy && !request.Query("fail_on_no_slot").empty()) {
     return SendError(context.metrics, *exchange,
                      {.status = 503, .message = "no slot is free", .code = "no_slot"});
   }
@@ -134,17 +134,18 @@ void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
   SendJson(context, *exchange, std::move(slots));
 }
 
-void MetricsPage(Context& context, const Call&, const ExchangePtr& exchange) {
+void MetricsPage(Context& context, const HttpRequest&, const ExchangePtr& exchange) {
   if (!context.options.metrics) {
     return SendError(
         context.metrics, *exchange,
         {.status = 501,
          .message = "start the server with " + std::string(context.options.words.metrics)});
   }
-  Reply reply = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                 .body = context.metrics.Text(context.backend.state(), context.backend.model())};
-  context.metrics.OnReply(200);
-  exchange->Send(std::move(reply));
+  HttpResponse response = {
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .body = context.metrics.Text(context.backend.state(), context.backend.model())};
+  context.metrics.OnResponse(200);
+  exchange->Send(std::move(response));
 }
 
 }  // namespace winnow::server

@@ -34,8 +34,8 @@ bool HasHost(const Origin& origin, std::string_view host) {
 }
 
 // The first host of the list: further proxies append theirs.
-std::string_view ForwardedHost(const Call& call) {
-  std::string_view host = call.Header("x-forwarded-host");
+std::string_view ForwardedHost(const HttpRequest& request) {
+  std::string_view host = request.Header("x-forwarded-host");
   host = host.substr(0, host.find(','));
   while (host.ends_with(' ')) host.remove_suffix(1);
   return host;
@@ -55,8 +55,8 @@ bool IsLocalName(std::string_view host) {
 
 }  // namespace
 
-std::string OriginRules::Allowed(const Call& call) const {
-  const std::string_view origin = call.Header("origin");
+std::string OriginRules::Allowed(const HttpRequest& request) const {
+  const std::string_view origin = request.Header("origin");
   if (origin.empty() || cors_origin_.empty()) return {};
   if (cors_origin_ == "*") return "*";
   return cors_origin_ == origin ? cors_origin_ : std::string();
@@ -67,17 +67,18 @@ bool OriginRules::IsKnownHost(std::string_view host) const {
          HasHost(OriginFrom(cors_origin_), host);
 }
 
-std::optional<ApiError> OriginRules::Check(const Call& call, Access access) const {
-  if (access == Access::kRead || !Allowed(call).empty()) return std::nullopt;
+std::optional<ApiError> OriginRules::Check(const HttpRequest& request, Access access) const {
+  if (access == Access::kRead || !Allowed(request).empty()) return std::nullopt;
   // Pages cannot forge Sec-Fetch-Site, and browsers send it only to TLS and loopback origins, which
   // rebound names are not.
-  const std::string_view site = call.Header("sec-fetch-site");
+  const std::string_view site = request.Header("sec-fetch-site");
   if (site == "same-origin" || site == "none") return std::nullopt;
-  const std::string_view origin = call.Header("origin");
-  const std::string_view host = call.Header("host");
-  const bool is_other_page = origin.empty() ? site == "cross-site" || site == "same-site"
-                                            : !HasHost(OriginFrom(origin), host) &&
-                                                  !HasHost(OriginFrom(origin), ForwardedHost(call));
+  const std::string_view origin = request.Header("origin");
+  const std::string_view host = request.Header("host");
+  const bool is_other_page = origin.empty()
+                                 ? site == "cross-site" || site == "same-site"
+                                 : !HasHost(OriginFrom(origin), host) &&
+                                       !HasHost(OriginFrom(origin), ForwardedHost(request));
   if (is_other_page) {
     return ApiError{
         .status = 403,

@@ -21,7 +21,7 @@ class OriginRules {
       : cors_origin_(std::move(cors_origin)), checks_host_(checks_host), words_(words) {}
 
   // The origin whose pages may read the response, for CORS; empty: none but the server's own.
-  std::string Allowed(const Call& call) const;
+  std::string Allowed(const HttpRequest& request) const;
 
   enum class Access {
     kRead,         // public data
@@ -29,7 +29,7 @@ class OriginRules {
     kChange,       // everything else
   };
   // Why the page that sent the request is refused. nullopt: allowed, or sent by a program.
-  std::optional<ApiError> Check(const Call& call, Access access) const;
+  std::optional<ApiError> Check(const HttpRequest& request, Access access) const;
 
  private:
   bool IsKnownHost(std::string_view host) const;

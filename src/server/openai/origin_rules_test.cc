@@ -13,7 +13,7 @@ using testing::TextAt;
 
 constexpr const char* kSite = "sec-fetch-site";
 
-Call MakePost(Call::Pairs headers) {
+HttpRequest MakePost(HttpRequest::Pairs headers) {
   headers.emplace_back("content-type", "text/plain");  // a page may send this without a preflight
   return {.method = "POST",
           .path = "/v1/completions",
@@ -23,7 +23,7 @@ Call MakePost(Call::Pairs headers) {
 
 TEST(OriginRulesTest, PagesOfOtherOriginsMayNotChangeAnything) {
   Fixture fixture;
-  const auto ask = [&](const Call::Pairs& headers) {
+  const auto ask = [&](const HttpRequest::Pairs& headers) {
     return fixture.Exercise(MakePost(headers))->status();
   };
   // A page from another port of this machine, with the headers that browsers send, and pages loaded
@@ -35,7 +35,7 @@ TEST(OriginRulesTest, PagesOfOtherOriginsMayNotChangeAnything) {
   EXPECT_EQ(ask({{"host", "192.168.1.5:8080"}, {"origin", "null"}}), 403);
   EXPECT_EQ(ask({{"host", "localhost:8080"}, {kSite, "cross-site"}}), 403);
   EXPECT_EQ(ask({{"host", "a.example"}, {"origin", "ftp://a.example"}}), 403);
-  Call erase = MakePost({{"host", "localhost:8080"}, {"origin", "http://localhost:3000"}});
+  HttpRequest erase = MakePost({{"host", "localhost:8080"}, {"origin", "http://localhost:3000"}});
   erase.method = "DELETE";
   erase.path = "/v1/sessions/a";
   EXPECT_EQ(fixture.Exercise(erase)->status(), 403);
@@ -136,7 +136,7 @@ TEST(OriginRulesTest, PreflightsAllowTheHeadersOfClients) {
         {.method = "OPTIONS",
          .path = "/v1/chat/completions",
          .headers = {{"origin", "https://a.example"}, {"access-control-request-headers", asked}}});
-    for (const auto& [name, value] : answer->reply().headers) {
+    for (const auto& [name, value] : answer->response().headers) {
       if (name == "access-control-allow-headers") return value;
     }
     return std::string();
@@ -169,7 +169,7 @@ TEST(KeysTest, EitherHeaderMayHaveIt) {
 // The head alone is refused as the whole request would be.
 TEST(KeysTest, AHeadIsRefusedAsItsRequestWouldBe) {
   Fixture fixture({.api_keys = {"k"}, .cors_origin = "https://a.example"});
-  const auto refused = [&](const Call& head) {
+  const auto refused = [&](const HttpRequest& head) {
     const auto error = fixture.service.CheckHead(head);
     if (error) {
       EXPECT_EQ(fixture.Exercise(head)->status(), error->status);
@@ -187,10 +187,10 @@ TEST(KeysTest, AHeadIsRefusedAsItsRequestWouldBe) {
   const auto exchange = std::make_shared<testing::FakeExchange>();
   fixture.service.Refuse({.method = "POST", .headers = {{"origin", "https://a.example"}}}, exchange,
                          {.status = 503, .message = "full"});
-  const Call::Pairs expected = {{"retry-after", "1"},
-                                {"access-control-allow-origin", "https://a.example"},
-                                {"vary", "origin"}};
-  EXPECT_EQ(exchange->reply().headers, expected);
+  const HttpRequest::Pairs expected = {{"retry-after", "1"},
+                                       {"access-control-allow-origin", "https://a.example"},
+                                       {"vary", "origin"}};
+  EXPECT_EQ(exchange->response().headers, expected);
   EXPECT_NE(
       fixture.service.metrics().Text({}, {}).find("winnow_http_replies_total{status=\"503\"} 1"),
       std::string::npos);

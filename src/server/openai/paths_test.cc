@@ -18,7 +18,7 @@ using testing::IntAt;
 using testing::TextAt;
 
 std::string FindHeader(const FakeExchange& exchange, std::string_view name) {
-  for (const auto& [key, value] : exchange.reply().headers) {
+  for (const auto& [key, value] : exchange.response().headers) {
     if (key == name) return value;
   }
   return "";
@@ -210,7 +210,7 @@ TEST(PagesTest, SlotsSayWhatRuns) {
   fixture.backend.state_now.running.push_back(
       {.id = 5, .session = "s", .prefilling = true, .n_prompt = 10, .n_done = 4});
   const auto answer = fixture.Get("/slots");
-  const auto value = report::ParseJson(answer->reply().body);
+  const auto value = report::ParseJson(answer->response().body);
   const auto& list = std::get<report::List>(value->data);
   ASSERT_EQ(list.size(), 2U);
   EXPECT_EQ(TextAt(std::get<report::Record>(list[0].data), "session"), "s");
@@ -234,7 +234,7 @@ TEST(PagesTest, MetricsForPrometheus) {
   fixture.Post("/v1/completions", R"({"prompt": "a"})");
   fixture.backend.state_now.n_running = 3;
   fixture.backend.state_now.reserved_bytes = 1234;
-  const std::string text = fixture.Get("/metrics")->reply().body;
+  const std::string text = fixture.Get("/metrics")->response().body;
   for (const char* line :
        {"\nwinnow_requests_running 3\n", "\nwinnow_reserved_bytes 1234\n",
         "\nllamacpp:requests_processing 3\n", "\nllamacpp:n_tokens_max 9\n",
@@ -262,14 +262,14 @@ TEST(PagesTest, HealthNeedsNeitherModelNorKey) {
   EXPECT_EQ(exchange->status(), 503);
 
   Fixture fixture({.api_keys = {"k"}});
-  EXPECT_EQ(fixture.Get("/health")->reply().body, R"({"status":"ok"})");
+  EXPECT_EQ(fixture.Get("/health")->response().body, R"({"status":"ok"})");
   fixture.service.SetDraining();
   EXPECT_EQ(fixture.Get("/v1/health")->status(), 503);
 }
 
 TEST(PagesTest, PageAndUnknownPaths) {
   Fixture fixture;
-  EXPECT_NE(fixture.Get("/")->reply().body.find("/v1"), std::string::npos);
+  EXPECT_NE(fixture.Get("/")->response().body.find("/v1"), std::string::npos);
   EXPECT_EQ(Fixture({.page = false}).Get("/")->status(), 404);
   EXPECT_EQ(Fixture({.page = false}).Get("/page/app.js")->status(), 404);
   EXPECT_EQ(fixture.Get("/nothing")->status(), 404);
@@ -296,7 +296,7 @@ TEST(PagesTest, PageIsSentAnewOnlyWhereItChanged) {
         {.method = "GET", .path = "/page/app.js", .headers = {{"if-none-match", known}}});
   };
   EXPECT_EQ(ask(etag)->status(), 304);
-  EXPECT_EQ(ask(etag)->reply().body, "");
+  EXPECT_EQ(ask(etag)->response().body, "");
   EXPECT_EQ(FindHeader(*ask(etag), "etag"), etag);
   EXPECT_EQ(ask("\"older\", W/" + etag)->status(), 304);
   EXPECT_EQ(ask("\"older\"")->status(), 200);
@@ -321,10 +321,10 @@ TEST(KeysTest, OneOfTheKeysIsNeeded) {
 
 TEST(OriginTest, OffUnlessAsked) {
   Fixture closed;
-  const Call call = {
+  const HttpRequest request = {
       .method = "GET", .path = "/v1/models", .headers = {{"origin", "https://a.example"}}};
-  EXPECT_EQ(FindHeader(*closed.Exercise(call), "access-control-allow-origin"), "");
-  const Call cross = {
+  EXPECT_EQ(FindHeader(*closed.Exercise(request), "access-control-allow-origin"), "");
+  const HttpRequest cross = {
       .method = "POST",
       .path = "/v1/completions",
       .headers = {{"origin", "https://a.example"}, {"sec-fetch-site", "cross-site"}},
@@ -332,9 +332,10 @@ TEST(OriginTest, OffUnlessAsked) {
   EXPECT_EQ(closed.Exercise(cross)->status(), 403);
 
   Fixture open({.cors_origin = "https://a.example"});
-  EXPECT_EQ(FindHeader(*open.Exercise(call), "access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(FindHeader(*open.Exercise(request), "access-control-allow-origin"),
+            "https://a.example");
   EXPECT_EQ(open.Exercise(cross)->status(), 200);
-  Call other = call;
+  HttpRequest other = request;
   other.headers[0].second = "https://b.example";
   EXPECT_EQ(FindHeader(*open.Exercise(other), "access-control-allow-origin"), "");
   const auto preflight = open.Exercise({.method = "OPTIONS",

@@ -32,8 +32,10 @@ class CorsExchange final : public Exchange {
   CorsExchange(ExchangePtr inner, std::string origin)
       : inner_(std::move(inner)), origin_(std::move(origin)) {}
 
-  void Send(Reply reply) override { inner_->Send(WithHeaders(std::move(reply))); }
-  void BeginStream(Reply head) override { inner_->BeginStream(WithHeaders(std::move(head))); }
+  void Send(HttpResponse response) override { inner_->Send(WithHeaders(std::move(response))); }
+  void BeginStream(HttpResponse head) override {
+    inner_->BeginStream(WithHeaders(std::move(head)));
+  }
   void Write(std::string bytes) override { inner_->Write(std::move(bytes)); }
   void End() override { inner_->End(); }
   void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
@@ -48,10 +50,10 @@ class CorsExchange final : public Exchange {
   }
 
  private:
-  Reply WithHeaders(Reply reply) const {
-    reply.headers.emplace_back("access-control-allow-origin", origin_);
-    reply.headers.emplace_back("vary", "origin");
-    return reply;
+  HttpResponse WithHeaders(HttpResponse response) const {
+    response.headers.emplace_back("access-control-allow-origin", origin_);
+    response.headers.emplace_back("vary", "origin");
+    return response;
   }
 
   ExchangePtr inner_;
@@ -73,8 +75,8 @@ bool IsHealthPath(std::string_view path) { return path == "/health" || path == "
 
 // The headers that pages of an allowed origin may send: all they ask for, because clients add their
 // own (x-stainless-os). Anything but a list of names is not echoed.
-std::string AllowedHeaders(const Call& call) {
-  const std::string_view asked = call.Header("access-control-request-headers");
+std::string AllowedHeaders(const HttpRequest& request) {
+  const std::string_view asked = request.Header("access-control-request-headers");
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
   constexpr size_t kMaxBytes = 4096;
@@ -83,7 +85,7 @@ std::string AllowedHeaders(const Call& call) {
   return is_list ? std::string(asked) : "authorization, content-type, x-api-key, x-session";
 }
 
-std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {
+std::string_view Lookup(const HttpRequest::Pairs& pairs, std::string_view name) {
   for (const auto& [key, value] : pairs) {
     if (key == name) return value;
   }
@@ -92,13 +94,13 @@ std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {
 
 }  // namespace
 
-std::string_view Call::Header(std::string_view name) const { return Lookup(headers, name); }
-std::string_view Call::Query(std::string_view name) const { return Lookup(query, name); }
+std::string_view HttpRequest::Header(std::string_view name) const { return Lookup(headers, name); }
+std::string_view HttpRequest::Query(std::string_view name) const { return Lookup(query, name); }
 
 // A path, its methods and its handler. "{}" in a pattern matches one segment, passed as `id`.
 struct Service::Route {
-  using Plain = void (*)(Context&, const Call&, const ExchangePtr&);
-  using WithId = void (*)(Context&, const Call&, const ExchangePtr&, const std::string&);
+  using Plain = void (*)(Context&, const HttpRequest&, const ExchangePtr&);
+  using WithId = void (*)(Context&, const HttpRequest&, const ExchangePtr&, const std::string&);
   using OnlyId = void (*)(Context&, const ExchangePtr&, const std::string&);
 
   std::string_view pattern;
@@ -217,21 +219,21 @@ bool Service::IsKey(std::string_view key) const {
 }
 
 // A client may send another server's key in one header and ours in the other.
-bool Service::HasKey(const Call& call) const {
+bool Service::HasKey(const HttpRequest& request) const {
   if (key_hashes_.empty()) return true;
-  const bool own = IsKey(call.Header("x-api-key"));
-  const bool bearer = IsKey(BearerToken(call.Header("authorization")));
+  const bool own = IsKey(request.Header("x-api-key"));
+  const bool bearer = IsKey(BearerToken(request.Header("authorization")));
   return own || bearer;
 }
 
 // What browsers load and ask before they can send a key, and load balancers' health checks.
-bool Service::IsForAll(const Call& call) const {
-  if (call.method == "OPTIONS") return true;
-  if (call.method != "GET" && call.method != "HEAD") return false;
-  return IsHealthPath(call.path) || (options_.page && page::Find(call.path) != nullptr);
+bool Service::IsForAll(const HttpRequest& request) const {
+  if (request.method == "OPTIONS") return true;
+  if (request.method != "GET" && request.method != "HEAD") return false;
+  return IsHealthPath(request.path) || (options_.page && page::Find(request.path) != nullptr);
 }
 
-std::optional<ApiError> Service::CheckHead(const Call& head) const {
+std::optional<ApiError> Service::CheckHead(const HttpRequest& head) const {
   if (IsForAll(head)) return std::nullopt;
   // A page can make a browser send requests whose responses it may not read.
   using Access = OriginRules::Access;
@@ -247,83 +249,83 @@ std::optional<ApiError> Service::CheckHead(const Call& head) const {
                   .code = "invalid_api_key"};
 }
 
-ExchangePtr Service::WithCors(const Call& call, ExchangePtr exchange) const {
-  const std::string origin = origins_.Allowed(call);
+ExchangePtr Service::WithCors(const HttpRequest& request, ExchangePtr exchange) const {
+  const std::string origin = origins_.Allowed(request);
   if (origin.empty()) return exchange;
   return std::make_shared<CorsExchange>(std::move(exchange), origin);
 }
 
-void Service::Refuse(const Call& head, ExchangePtr exchange, const ApiError& error) {
+void Service::Refuse(const HttpRequest& head, ExchangePtr exchange, const ApiError& error) {
   SendError(metrics_, *WithCors(head, std::move(exchange)), error);
 }
 
 void Service::Health(Exchange& exchange) {
   const char* waits = draining_ ? "Shutting down" : context_ == nullptr ? "Loading model" : nullptr;
   if (waits == nullptr) {
-    metrics_.OnReply(200);
+    metrics_.OnResponse(200);
     return exchange.Send({.body = R"({"status":"ok"})"});
   }
-  metrics_.OnReply(503);
+  metrics_.OnResponse(503);
   const report::Record body = {
       {"error", report::Record{{"code", 503}, {"message", waits}, {"type", "unavailable_error"}}}};
   exchange.Send({.status = 503, .body = report::ToJson(body)});
 }
 
-void Service::SendPage(const Call& call, Exchange& exchange) {
-  const page::File* file = page::Find(call.path);
+void Service::SendPage(const HttpRequest& request, Exchange& exchange) {
+  const page::File* file = page::Find(request.path);
   // Revalidated on each load; sent again only after the binary's page has changed.
-  Reply reply = {.content_type = std::string(file->content_type),
-                 .headers = {{"cache-control", "no-cache"},
-                             {"etag", std::string(file->etag)},
-                             {"content-security-policy",
-                              "default-src 'none'; script-src 'self'; style-src 'self'; "
-                              "img-src 'self'; connect-src 'self'; base-uri 'none'; "
-                              "form-action 'none'; frame-ancestors 'none'"},
-                             {"cross-origin-opener-policy", "same-origin"},
-                             {"referrer-policy", "no-referrer"},
-                             {"x-content-type-options", "nosniff"}}};
-  if (call.Header("if-none-match").find(file->etag) != std::string_view::npos) {
-    reply.status = 304;
+  HttpResponse response = {.content_type = std::string(file->content_type),
+                           .headers = {{"cache-control", "no-cache"},
+                                       {"etag", std::string(file->etag)},
+                                       {"content-security-policy",
+                                        "default-src 'none'; script-src 'self'; style-src 'self'; "
+                                        "img-src 'self'; connect-src 'self'; base-uri 'none'; "
+                                        "form-action 'none'; frame-ancestors 'none'"},
+                                       {"cross-origin-opener-policy", "same-origin"},
+                                       {"referrer-policy", "no-referrer"},
+                                       {"x-content-type-options", "nosniff"}}};
+  if (request.Header("if-none-match").find(file->etag) != std::string_view::npos) {
+    response.status = 304;
   } else {
-    reply.body = std::string(file->bytes);
+    response.body = std::string(file->bytes);
   }
-  metrics_.OnReply(reply.status);
-  exchange.Send(std::move(reply));
+  metrics_.OnResponse(response.status);
+  exchange.Send(std::move(response));
 }
 
-void Service::Handle(const Call& call, ExchangePtr exchange) {
+void Service::Handle(const HttpRequest& request, ExchangePtr exchange) {
   try {
-    exchange = WithCors(call, std::move(exchange));
-    const bool reads = call.method == "GET" || call.method == "HEAD";
-    if (reads && IsHealthPath(call.path)) return Health(*exchange);
-    if (reads && options_.page && page::Find(call.path) != nullptr) {
-      return SendPage(call, *exchange);
+    exchange = WithCors(request, std::move(exchange));
+    const bool reads = request.method == "GET" || request.method == "HEAD";
+    if (reads && IsHealthPath(request.path)) return Health(*exchange);
+    if (reads && options_.page && page::Find(request.path) != nullptr) {
+      return SendPage(request, *exchange);
     }
     std::string id;
-    const Route* route = FindRoute(call.path, &id);
-    if (call.method == "OPTIONS") {
-      Reply reply = {.status = 204};
-      reply.headers.emplace_back(
+    const Route* route = FindRoute(request.path, &id);
+    if (request.method == "OPTIONS") {
+      HttpResponse response = {.status = 204};
+      response.headers.emplace_back(
           "allow", route != nullptr ? route->Methods() : "GET, HEAD, POST, DELETE, OPTIONS");
-      if (!origins_.Allowed(call).empty()) {
-        reply.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
-        reply.headers.emplace_back("access-control-allow-headers", AllowedHeaders(call));
-        reply.headers.emplace_back("access-control-max-age", "600");
+      if (!origins_.Allowed(request).empty()) {
+        response.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
+        response.headers.emplace_back("access-control-allow-headers", AllowedHeaders(request));
+        response.headers.emplace_back("access-control-max-age", "600");
       }
-      metrics_.OnReply(204);
-      return exchange->Send(std::move(reply));
+      metrics_.OnResponse(204);
+      return exchange->Send(std::move(response));
     }
-    if (const auto refused = CheckHead(call)) return SendError(metrics_, *exchange, *refused);
+    if (const auto refused = CheckHead(request)) return SendError(metrics_, *exchange, *refused);
     if (route == nullptr) {
       return SendError(
           metrics_, *exchange,
-          {.status = 404, .message = "unknown path " + call.path, .code = "unknown_path"});
+          {.status = 404, .message = "unknown path " + request.path, .code = "unknown_path"});
     }
     if (context_ == nullptr) {
       return SendError(metrics_, *exchange,
                        {.status = 503, .message = "Loading model", .code = "loading"});
     }
-    Dispatch(*route, call, exchange, id);
+    Dispatch(*route, request, exchange, id);
   } catch (const std::exception& problem) {
     // Mostly out of memory: this request ends, the server goes on.
     SendError(metrics_, *exchange,
@@ -333,30 +335,30 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
   }
 }
 
-void Service::Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
+void Service::Dispatch(const Route& route, const HttpRequest& request, const ExchangePtr& exchange,
                        const std::string& id) {
   Context& context = *context_;
-  if (call.method == "GET" || call.method == "HEAD") {
-    if (route.get != nullptr) return route.get(context, call, exchange);
+  if (request.method == "GET" || request.method == "HEAD") {
+    if (route.get != nullptr) return route.get(context, request, exchange);
     if (route.get_id != nullptr) return route.get_id(context, exchange, id);
-    if (route.get_call_id != nullptr) return route.get_call_id(context, call, exchange, id);
+    if (route.get_call_id != nullptr) return route.get_call_id(context, request, exchange, id);
   }
-  if (call.method == "POST") {
+  if (request.method == "POST") {
     if (route.unsupported != nullptr) {
       return SendError(metrics_, *exchange, {.status = 501, .message = route.unsupported});
     }
-    if (route.post != nullptr) return route.post(context, call, exchange);
-    if (route.post_id != nullptr) return route.post_id(context, call, exchange, id);
+    if (route.post != nullptr) return route.post(context, request, exchange);
+    if (route.post_id != nullptr) return route.post_id(context, request, exchange, id);
   }
-  if (call.method == "DELETE" && route.delete_id != nullptr) {
+  if (request.method == "DELETE" && route.delete_id != nullptr) {
     return route.delete_id(context, exchange, id);
   }
-  metrics_.OnReply(405);
+  metrics_.OnResponse(405);
   exchange->Send({.status = 405,
                   .body = report::ToJson(
                       ErrorRecord({.status = 405,
-                                   .message = call.method + " is not allowed for " + call.path +
-                                              "; expected " + route.Methods()})),
+                                   .message = request.method + " is not allowed for " +
+                                              request.path + "; expected " + route.Methods()})),
                   .headers = {{"allow", route.Methods()}}});
 }
 

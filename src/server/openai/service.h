@@ -31,12 +31,12 @@ class Service {
   void Stop();
 
   // Never throws; an internal failure is a 500.
-  void Handle(const Call& call, ExchangePtr exchange);
+  void Handle(const HttpRequest& request, ExchangePtr exchange);
   // Why the page or program that sends this is refused: its origin, or no key. The body is not
   // needed. nullopt: allowed.
-  std::optional<ApiError> CheckHead(const Call& head) const;
+  std::optional<ApiError> CheckHead(const HttpRequest& head) const;
   // Answers a request that was not read to its end.
-  void Refuse(const Call& head, ExchangePtr exchange, const ApiError& error);
+  void Refuse(const HttpRequest& head, ExchangePtr exchange, const ApiError& error);
 
   Metrics& metrics() { return metrics_; }
 
@@ -44,14 +44,14 @@ class Service {
   struct Route;
   struct Match;
   static const Route* FindRoute(const std::string& path, std::string* id);
-  void Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
+  void Dispatch(const Route& route, const HttpRequest& request, const ExchangePtr& exchange,
                 const std::string& id);
   void Health(Exchange& exchange);
   bool IsKey(std::string_view key) const;
-  bool HasKey(const Call& call) const;
-  bool IsForAll(const Call& call) const;
-  ExchangePtr WithCors(const Call& call, ExchangePtr exchange) const;
-  void SendPage(const Call& call, Exchange& exchange);
+  bool HasKey(const HttpRequest& request) const;
+  bool IsForAll(const HttpRequest& request) const;
+  ExchangePtr WithCors(const HttpRequest& request, ExchangePtr exchange) const;
+  void SendPage(const HttpRequest& request, Exchange& exchange);
 
   ServiceOptions options_;
   OriginRules origins_;

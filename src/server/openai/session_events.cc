@@ -145,7 +145,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   void Begin() {
     if (begun_) return;
     begun_ = true;
-    context_.metrics.OnReply(200);
+    context_.metrics.OnResponse(200);
     exchange_->BeginStream(
         {.content_type = "text/event-stream",
          .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
@@ -182,9 +182,9 @@ class Watch : public std::enable_shared_from_this<Watch> {
 
 }  // namespace
 
-void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange,
+void SessionKept(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id) {
-  const std::string_view wanted = call.Query("by_head");
+  const std::string_view wanted = request.Query("by_head");
   const bool by_head = wanted == "1" || wanted == "true";
   using Outcome = std::variant<KeptTokens, RequestError>;
   // With all heads this has one number per cache entry: make few at a time.
@@ -197,7 +197,7 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
             if (const auto* error = std::get_if<RequestError>(held.get())) {
               return SendError(context.metrics, *exchange, ErrorFrom(*error));
             }
-            context.metrics.OnReply(200);
+            context.metrics.OnResponse(200);
             exchange->Send({.body = KeptJson(std::get<KeptTokens>(*held), by_head,
                                              context.backend.tokenizer())});
           });

@@ -53,7 +53,7 @@ class ReadingStream {
       return SendError(context_.metrics, *exchange_, error);
     }
     Write(refused != nullptr ? ErrorRecord(error) : SessionRecord(std::get<SessionInfo>(outcome)));
-    context_.metrics.OnReply(refused != nullptr ? error.status : 200);
+    context_.metrics.OnResponse(refused != nullptr ? error.status : 200);
     exchange_->Write("data: [DONE]\n\n");
     exchange_->End();
   }
@@ -66,8 +66,8 @@ class ReadingStream {
 };
 
 // An absent body is an empty object.
-std::optional<report::Record> ReadOptionalBody(const Call& call, ApiError& error) {
-  return call.body.empty() ? std::optional(report::Record()) : ReadBody(call, error);
+std::optional<report::Record> ReadOptionalBody(const HttpRequest& request, ApiError& error) {
+  return request.body.empty() ? std::optional(report::Record()) : ReadBody(request, error);
 }
 
 // The text of a new session: exactly one of document, messages and prompt.
@@ -156,9 +156,9 @@ report::Record SessionRecord(const SessionInfo& info) {
           {"file_bytes", known(info.on_disk, info.file_bytes)}};
 }
 
-void CreateSession(Context& context, const Call& call, const ExchangePtr& exchange) {
+void CreateSession(Context& context, const HttpRequest& http_request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(http_request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   Generation generation = ReadGeneration(fields, context.options, context.backend.tokenizer(),
@@ -196,7 +196,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   exchange->Post([stream] { stream->Begin(); });
 }
 
-void ListSessions(Context& context, const Call&, const ExchangePtr& exchange) {
+void ListSessions(Context& context, const HttpRequest&, const ExchangePtr& exchange) {
   context.backend.ListSessions([&context, exchange](std::vector<SessionInfo> sessions) {
     exchange->Post([&context, exchange, sessions = std::move(sessions)] {
       report::List list;
@@ -210,10 +210,10 @@ void GetSession(Context& context, const ExchangePtr& exchange, const std::string
   context.backend.FindSession(id, Answering(context, exchange, SessionRecord));
 }
 
-void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void ForkSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id) {
   ApiError error;
-  const auto body = ReadOptionalBody(call, error);
+  const auto body = ReadOptionalBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const std::string to = NewName(context, fields);
@@ -221,10 +221,10 @@ void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange
   context.backend.ForkSession(id, to, Answering(context, exchange, SessionRecord));
 }
 
-void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void SaveSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                  const std::string& id) {
   ApiError error;
-  const auto body = ReadOptionalBody(call, error);
+  const auto body = ReadOptionalBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
@@ -238,10 +238,10 @@ void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange
                               }));
 }
 
-void RestoreSession(Context& context, const Call& call, const ExchangePtr& exchange,
+void RestoreSession(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                     const std::string& id) {
   ApiError error;
-  const auto body = ReadOptionalBody(call, error);
+  const auto body = ReadOptionalBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
@@ -258,7 +258,7 @@ void DeleteSession(Context& context, const ExchangePtr& exchange, const std::str
 }
 
 // llama-server's slots are the sessions slot-0, slot-1, ...
-void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
+void SlotAction(Context& context, const HttpRequest& request, const ExchangePtr& exchange,
                 const std::string& slot) {
   // No leading zeros: a proxy chooses a replica by the slot's spelling.
   const bool has_zeros = slot.size() > 1 && slot.starts_with('0');
@@ -270,7 +270,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
   }
   const int64_t number = std::stoll(slot);
   const std::string session = SlotSession(number);
-  const std::string_view action = call.Query("action");
+  const std::string_view action = request.Query("action");
   if (action == "erase") {
     return context.backend.DeleteSession(
         session, Answering(context, exchange, [number](const SessionInfo& info) {
@@ -285,7 +285,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
          .param = "action"});
   }
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const auto file = fields.Text("filename");

@@ -4,9 +4,9 @@
 
 namespace winnow::server {
 
-void Tokenize(Context& context, const Call& call, const ExchangePtr& exchange) {
+void Tokenize(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(*body);
@@ -28,9 +28,9 @@ void Tokenize(Context& context, const Call& call, const ExchangePtr& exchange) {
   SendJson(context, *exchange, report::Record{{"tokens", std::move(tokens)}});
 }
 
-void Detokenize(Context& context, const Call& call, const ExchangePtr& exchange) {
+void Detokenize(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(*body);
@@ -54,9 +54,9 @@ void Detokenize(Context& context, const Call& call, const ExchangePtr& exchange)
            report::Record{{"content", tokenizer.Decode(tokens, /*render_special=*/true)}});
 }
 
-void ApplyTemplate(Context& context, const Call& call, const ExchangePtr& exchange) {
+void ApplyTemplate(Context& context, const HttpRequest& request, const ExchangePtr& exchange) {
   ApiError error;
-  const auto body = ReadBody(call, error);
+  const auto body = ReadBody(request, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   chat::Conversation conversation = ReadConversation(fields, context.options.template_variables);

@@ -203,14 +203,14 @@ void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptD
   done(std::move(kept));
 }
 
-void FakeExchange::Send(Reply reply) {
+void FakeExchange::Send(HttpResponse response) {
   WINNOW_CHECK(!ended_);  // a second answer
-  reply_ = std::move(reply);
+  response_ = std::move(response);
   ended_ = true;
 }
-void FakeExchange::BeginStream(Reply head) {
+void FakeExchange::BeginStream(HttpResponse head) {
   WINNOW_CHECK(!ended_ && !streamed_);
-  reply_ = std::move(head);
+  response_ = std::move(head);
   streamed_ = true;
 }
 void FakeExchange::Write(std::string bytes) {
@@ -272,7 +272,7 @@ void FakeExchange::Tick() {
 }
 
 report::Record FakeExchange::json() const {
-  auto value = report::ParseJson(reply_.body);
+  auto value = report::ParseJson(response_.body);
   WINNOW_CHECK(value.has_value());
   return std::get<report::Record>(value->data);
 }
@@ -312,9 +312,9 @@ Fixture::Fixture(ServiceOptions options, const std::string& chat_template)
   service.SetReady(backend, *prompts, sampler);
 }
 
-std::shared_ptr<FakeExchange> Fixture::Exercise(const Call& call) {
+std::shared_ptr<FakeExchange> Fixture::Exercise(const HttpRequest& request) {
   auto exchange = std::make_shared<FakeExchange>();
-  service.Handle(call, exchange);
+  service.Handle(request, exchange);
   exchange->Run();
   return exchange;
 }

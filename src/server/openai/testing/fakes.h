@@ -87,8 +87,8 @@ class FakeBackend final : public Backend {
 // delayed work runs in Tick.
 class FakeExchange final : public Exchange {
  public:
-  void Send(Reply reply) override;
-  void BeginStream(Reply head) override;
+  void Send(HttpResponse response) override;
+  void BeginStream(HttpResponse head) override;
   void Write(std::string bytes) override;
   void End() override;
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
@@ -103,14 +103,14 @@ class FakeExchange final : public Exchange {
   void Disconnect();
   void Tick();  // runs delayed work
 
-  int status() const { return reply_.status; }
+  int status() const { return response_.status; }
   int n_posted_work() const { return n_posted_long_; }
   int n_memory_slots() const { return n_turns_; }  // taken so far
   // Whether the slot that was taken is still held.
   bool has_memory_slot() const { return !turn_.expired(); }
   size_t held() const { return held_; }
   size_t max_held = std::numeric_limits<size_t>::max();
-  const Reply& reply() const { return reply_; }
+  const HttpResponse& response() const { return response_; }
   bool ended() const { return ended_; }
   bool streamed() const { return streamed_; }
   report::Record json() const;                 // of the body
@@ -119,7 +119,7 @@ class FakeExchange final : public Exchange {
   const std::string& bytes() const { return bytes_; }
 
  private:
-  Reply reply_ = {.status = 0};
+  HttpResponse response_ = {.status = 0};
   int n_posted_long_ = 0;
   int n_turns_ = 0;
   std::weak_ptr<void> turn_;
@@ -138,7 +138,7 @@ class Fixture {
  public:
   explicit Fixture(ServiceOptions options = {}, const std::string& chat_template = "chatml");
 
-  std::shared_ptr<FakeExchange> Exercise(const Call& call);
+  std::shared_ptr<FakeExchange> Exercise(const HttpRequest& request);
   std::shared_ptr<FakeExchange> Post(const std::string& path, const std::string& body);
   std::shared_ptr<FakeExchange> Get(const std::string& path);
 

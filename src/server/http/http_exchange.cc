@@ -1,4 +1,4 @@
-#include "server/http/answer_writer.h"
+#include "server/http/http_exchange.h"
 
 #include <array>
 #include <cstdio>
@@ -78,35 +78,37 @@ bool HasBody(int status) { return status != 204 && status != 304; }
 HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, ResponseOptions form)
     : wire_(std::move(wire)), form_(form) {}
 
-std::string HttpExchange::Head(const Reply& reply, const char* length_header, size_t length) const {
-  std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonPhrase(reply.status) +
-                     "\r\nServer: winnow\r\nDate: " + HttpDate() + "\r\n";
-  const bool has_body = HasBody(reply.status);
-  if (has_body) head += "Content-Type: " + reply.content_type + "\r\n";
+std::string HttpExchange::Head(const HttpResponse& response, const char* length_header,
+                               size_t length) const {
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " +
+                     ReasonPhrase(response.status) + "\r\nServer: winnow\r\nDate: " + HttpDate() +
+                     "\r\n";
+  const bool has_body = HasBody(response.status);
+  if (has_body) head += "Content-Type: " + response.content_type + "\r\n";
   if (length_header != nullptr && has_body) {
     head += std::string(length_header) + ": ";
     head += length_header[0] == 'C' ? std::to_string(length) : std::string("chunked");
     head += "\r\n";
   }
-  for (const auto& [name, value] : reply.headers) {
+  for (const auto& [name, value] : response.headers) {
     head.append(name).append(": ").append(value).append("\r\n");
   }
   head += form_.keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
   return head + "\r\n";
 }
 
-void HttpExchange::Send(Reply reply) {
+void HttpExchange::Send(HttpResponse response) {
   if (state_ != State::kOpen) return;
-  std::string head = Head(reply, "Content-Length", reply.body.size());
+  std::string head = Head(response, "Content-Length", response.body.size());
   if (!gone_) {
     wire_->Hold(0);  // the write queue counts the bytes from here on
-    if (form_.is_head || !HasBody(reply.status)) reply.body.clear();
-    wire_->Queue(std::move(head), std::move(reply.body), false);  // may be large: not copied
+    if (form_.is_head || !HasBody(response.status)) response.body.clear();
+    wire_->Queue(std::move(head), std::move(response.body), false);  // may be large: not copied
   }
   Finish();
 }
 
-void HttpExchange::BeginStream(Reply head) {
+void HttpExchange::BeginStream(HttpResponse head) {
   if (state_ != State::kOpen) return;
   state_ = State::kStreaming;
   if (form_.is_http_1_0) form_.keep_alive = false;  // closing the connection ends the body

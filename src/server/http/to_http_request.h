@@ -2,13 +2,13 @@
 
 #include <boost/beast/http/message.hpp>
 
-#include "server/http/answer_writer.h"
+#include "server/http/http_exchange.h"
 #include "server/openai/exchange.h"
 
 namespace winnow::server {
 
 // The request without its body. The path is empty if the target is invalid.
-Call CallFrom(const boost::beast::http::request_header<>& header);
+HttpRequest ToHttpRequest(const boost::beast::http::request_header<>& header);
 
 // The parts that the response depends on.
 template <class Body>

@@ -1,4 +1,4 @@
-#include "server/http/answer_writer.h"
+#include "server/http/http_exchange.h"
 
 #include <gtest/gtest.h>
 

@@ -40,8 +40,8 @@ class HttpExchange final : public Exchange {
  public:
   HttpExchange(std::shared_ptr<Wire> wire, ResponseOptions form);
 
-  void Send(Reply reply) override;
-  void BeginStream(Reply head) override;
+  void Send(HttpResponse response) override;
+  void BeginStream(HttpResponse head) override;
   void Write(std::string bytes) override;
   void End() override;
   void OnClosed(std::function<void()> closed) override;
@@ -58,7 +58,7 @@ class HttpExchange final : public Exchange {
 
  private:
   enum class State { kOpen, kStreaming, kDone };
-  std::string Head(const Reply& reply, const char* length_header, size_t length) const;
+  std::string Head(const HttpResponse& response, const char* length_header, size_t length) const;
   void Finish();
 
   std::shared_ptr<Wire> wire_;
