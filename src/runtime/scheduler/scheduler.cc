@@ -52,8 +52,14 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
       folder(std::move(folder_)),
       log(log_),
       clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
-      loop(engine, options, folder.get(), names, log, clock,
-           [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }) {
+      loop(engine,
+           {.options = options,
+            .names = names,
+            .log = log,
+            .clock = clock,
+            .file_work = [this](auto task,
+                                auto then) { AddFileWork(std::move(task), std::move(then)); }},
+           folder.get()) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
     if (names.ClaimNew(name) == SessionNames::Outcome::kClaimed) names.Release(name, true);
@@ -117,7 +123,7 @@ void Scheduler::Data::RunCommand(const Command& command) {
   if (error && command.failed) Guard([&] { command.failed(*error); });
 }
 
-void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then) {
+void Scheduler::Data::AddFileWork(SessionStore::FileTask task, Then then) {
   const auto ends = [this] {
     const std::lock_guard lock(mutex);
     return stopping || stopped;
@@ -260,11 +266,11 @@ void Scheduler::Drain() {
   }
   // Save idle sessions at once: other processes can use them while the last responses are finished
   // here.
-  data.Post({.run = [&data] { data.loop.BeginSaves(); }, .stopped = [] {}});
+  data.Post({.run = [&data] { data.loop.sessions().BeginSaves(); }, .stopped = [] {}});
   if (!data.thread.joinable()) {
     while (data.Round()) {
     }
-    data.loop.SaveAll();
+    data.loop.sessions().SaveAll();
     return data.PublishState();
   }
   // Poll with commands, which run after everything that came in before, until nothing is left.
@@ -273,7 +279,7 @@ void Scheduler::Drain() {
     data.Post({.run =
                    [&data, answer] {
                      const bool idle = data.idle();
-                     if (idle) data.loop.SaveAll();
+                     if (idle) data.loop.sessions().SaveAll();
                      answer->set_value(idle);
                    },
                .stopped = [answer] { answer->set_value(true); },

@@ -27,79 +27,42 @@ bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginnin
 
 }  // namespace
 
-int64_t SchedulerLoop::PrefillEntry::reserved() const {
-  return sequence == nullptr ? 0 : sequence->job().request.n * bytes.steady + bytes.prefill;
-}
-
-int64_t SchedulerLoop::ReservedBytes() const {
-  int64_t bytes = loading_bytes_;
-  for (const auto& sequence : running_) bytes += sequence->reserved_bytes;
-  for (const PrefillEntry& reading : in_prefill_) bytes += reading.reserved();
-  return bytes;
-}
-
-int64_t SchedulerLoop::n_running() const {
-  auto n = static_cast<int64_t>(running_.size());
-  for (const PrefillEntry& reading : in_prefill_) {
-    if (reading.sequence != nullptr) n += reading.sequence->job().request.n;
-  }
-  return n;
-}
-
-bool SchedulerLoop::FreeMemory(int64_t n_bytes, const SessionStore::EvictionFilter& spared) {
-  const int64_t limit = options_.memory_limit_bytes;
-  if (limit == 0) return true;
-  const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
-  if (n_bytes > free() + store_.evicting_bytes() + store_.EvictableBytes(spared)) return false;
-  using Kind = SessionStore::Eviction::Kind;
-  while (n_bytes > free() + store_.evicting_bytes()) {
-    const SessionStore::Eviction eviction = store_.Evict(spared);
-    if (eviction.kind == Kind::kNone) return false;
-    if (eviction.kind == Kind::kGone) continue;
-    QueueWrite(eviction.saving, /*evicts=*/true);
-  }
-  return n_bytes <= free();
-}
-
-void SchedulerLoop::RetryWaiters() {
-  for (const auto& again : std::exchange(memory_waiters_, {})) Try("a wait for memory", "", again);
-}
-
 SchedulerLoop::Answer SchedulerLoop::WaitForMemory(Job& job, int64_t n_bytes) const {
   job.too_large = {
       ErrorKind::kTooLarge,
-      "the request needs " + BytesAndLimit(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
+      "the request needs " +
+          BytesAndLimit(n_bytes + memory_.fixed_bytes(), context_.options.memory_limit_bytes) +
           " and sessions that cannot be evicted take " + std::to_string(store_.bytes()) + " bytes"};
   return Answer::kWaits;
 }
 
 // One prompt is in prefill at a time, or several short ones that share a pass.
 void SchedulerLoop::Admit() {
-  if (!in_prefill_.empty()) return;
+  if (!active_.in_prefill.empty()) return;
   const auto alone = [&](const std::shared_ptr<Job>& job) {
     return Start(job, std::numeric_limits<int64_t>::max());
   };
-  while (in_prefill_.empty()) {
+  while (active_.in_prefill.empty()) {
     if (waiting_.Offer(alone, /*ignore_overtake_limit=*/is_stuck())) continue;
     // When nothing runs, memory never becomes free: fail the first request that does not fit.
     if (!is_stuck() || !FailFirstTooLarge()) break;
   }
   const auto n_tokens = [&] {
     int64_t n = 0;
-    for (const PrefillEntry& reading : in_prefill_) n += std::ssize(reading.rest);
+    for (const PrefillEntry& reading : active_.in_prefill) n += std::ssize(reading.rest);
     return n;
   };
-  while (!in_prefill_.empty() && n_tokens() < kSharedTokens &&
+  while (!active_.in_prefill.empty() && n_tokens() < kSharedTokens &&
          waiting_.OfferFirst([&](const std::shared_ptr<Job>& job) {
            return Start(job, kSharedTokens - n_tokens());
          })) {
   }
-  if (in_prefill_.empty()) return;
+  if (active_.in_prefill.empty()) return;
   std::vector<Prefill::Prompt> prompts;
-  for (const PrefillEntry& reading : in_prefill_) {
+  for (const PrefillEntry& reading : active_.in_prefill) {
     prompts.push_back({.session = &reading.sequence->session(), .tokens = reading.rest});
   }
-  prefill_began_ = clock_.now();
+  prefill_began_ = context_.clock.now();
   prefill_.Begin(prompts);
   if (!prefill_.active()) FinishPrompts();
 }
@@ -121,7 +84,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     return Answer::kGone;
   }
   job->too_large.reset();
-  if (n_running() + job->request.n > options_.max_running) return Answer::kWaits;
+  if (n_running() + job->request.n > context_.options.max_running) return Answer::kWaits;
   auto found = FindSource(job);
   if (const auto* error = std::get_if<RequestError>(&found)) {
     Fail(*job, *error);
@@ -160,7 +123,7 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   const std::string& id = job->session;
   IdleSession* idle = store_.Find(id);
   if (idle != nullptr || job->loading || job->load_error) return idle;
-  if (!loading_.contains({id, id})) {
+  if (!sessions_.is_loading(id)) {
     const auto max_bytes = store_.ReadMaxBytes(id);
     if (max_bytes && !FreeMemoryFor(*job, *max_bytes)) {
       answer = WaitForMemory(*job, *max_bytes);
@@ -168,7 +131,7 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
     }
   }
   job->loading = true;
-  Load(id, [job](const RequestError* error) {
+  sessions_.Load(id, [job](const RequestError* error) {
     job->loading = false;
     if (error == nullptr) return;
     job->load_error = *error;
@@ -264,7 +227,7 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   Job& job = *shared_job;
   const Request& request = job.request;
   if (job.loading) return true;
-  if (!request.reuse_prefix || options_.max_unnamed == 0) return false;
+  if (!request.reuse_prefix || context_.options.max_unnamed == 0) return false;
   if (!job.prefix_file) {
     const int64_t n_known =
         store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions)
@@ -277,16 +240,16 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   const auto max_bytes = store_.ReadMaxBytes(file);
   // Room for two: the session stays while the request works on a copy of it.
   const int64_t with_copy = max_bytes ? *max_bytes + *max_bytes : 0;
-  const bool fits = max_bytes && FreeMemory(with_copy, {.claimed = true});
-  if (max_bytes && !fits && fits_alone(with_copy) && memory_will_be_freed()) return true;
+  const bool fits = max_bytes && memory_.Free(with_copy, {.claimed = true});
+  if (max_bytes && !fits && memory_.fits_alone(with_copy) && memory_.will_be_freed()) return true;
   job.prefix_file->clear();
   if (!fits) return false;
   job.loading = true;
-  ReadOnce("", file, [this, shared_job, file](const RequestError* error) {
+  sessions_.LoadPrefix(file, [this, shared_job, file](const RequestError* error) {
     shared_job->loading = false;
     if (error == nullptr) return;
     if (error->kind == ErrorKind::kInvalid) store_.FileChanged(file);
-    log_.Warning("a prompt is read that " + file + " begins with: " + error->message);
+    context_.log.Warning("a prompt is read that " + file + " begins with: " + error->message);
   });
   return job.loading;
 }
@@ -301,7 +264,7 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
   const int64_t n_rest = std::ssize(source.rest);
   WINNOW_TRY(CheckPromptFits(session, n_rest));
   const int64_t wanted =
-      job.request.max_tokens >= 0 ? job.request.max_tokens : options_.default_max_tokens;
+      job.request.max_tokens >= 0 ? job.request.max_tokens : context_.options.default_max_tokens;
   job.max_tokens = TokensToGenerate(session, n_rest, wanted);
   job.limit = job.max_tokens == wanted ? Finish::kLength : Finish::kContext;
   return PlanSequence(session, n_rest, std::max<int64_t>(0, job.max_tokens - 1),
@@ -315,7 +278,7 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
   std::unique_ptr<Session> session;
   if (source.copy) {
     WINNOW_ASSIGN(session, source.idle->session->Fork());
-    source.idle->used = clock_.now();
+    source.idle->used = context_.clock.now();
     if (!job.session.empty() && !job.creates) {
       job.works_on_copy = true;
       source.idle->copied = true;
@@ -335,7 +298,7 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
 
 void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
                           const SequenceBytes& bytes) {
-  job->started = clock_.now();
+  job->started = context_.clock.now();
   job->n_reused = source.n_tokens;
   job->reuse = source.n_tokens == 0 ? PrefixReuse::kNone : source.reuse;
   job->n_prompt = source.n_tokens + std::ssize(source.rest);
@@ -343,14 +306,14 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
   auto session = TakeSession(*job, source);
   if (!session) return Fail(*job, {ErrorKind::kInternal, session.error().message});
   try {
-    in_prefill_.reserve(in_prefill_.size() + 1);
+    active_.in_prefill.reserve(active_.in_prefill.size() + 1);
     auto sequence = MakeSequence(job, source, *session);
     if (!sequence) {
       ReturnSession(*job, std::move(*session));
       return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
     }
     (*sequence)->reserved_bytes = bytes.steady;
-    in_prefill_.push_back(
+    active_.in_prefill.push_back(
         {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
   } catch (const std::exception&) {
     if (*session != nullptr) ReturnSession(*job, std::move(*session));

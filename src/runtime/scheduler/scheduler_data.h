@@ -61,7 +61,7 @@ struct Scheduler::Data {
   // others come first in the next round.
   void RunCommands();
   // Runs `task` on the I/O thread, then `then` on the loop's. Call on the loop's thread.
-  void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
+  void AddFileWork(SessionStore::FileTask task, Then then);
   // Whether no request and no file work is left.
   bool idle() const { return loop.idle() && loop.n_file_work() == 0; }
   // Takes over new requests and runs commands. True: there were any.

@@ -8,8 +8,8 @@
 namespace winnow::runtime {
 
 void SchedulerLoop::Sweep() {
-  for (size_t i = 0; i < running_.size();) {
-    if (!running_[i]->finish()) {
+  for (size_t i = 0; i < active_.running.size();) {
+    if (!active_.running[i]->finish()) {
       ++i;
       continue;
     }
@@ -19,12 +19,14 @@ void SchedulerLoop::Sweep() {
 
 // What throws leaves the sequence, and its session, to FailAll.
 void SchedulerLoop::End(size_t index) {
-  Sequence& sequence = *running_[index];
+  Sequence& sequence = *active_.running[index];
   const std::shared_ptr<Job> job = sequence.shared_job();
-  const auto leave = [&] { running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index)); };
+  const auto leave = [&] {
+    active_.running.erase(active_.running.begin() + static_cast<std::ptrdiff_t>(index));
+  };
   const Finish finish = *sequence.finish();
   if (finish == Finish::kError)
-    log_.Error("request " + std::to_string(job->id()) + ": " + sequence.error().message);
+    context_.log.Error("request " + std::to_string(job->id()) + ": " + sequence.error().message);
   if (finish == Finish::kError && job->request.n == 1) {
     const RequestError error = sequence.error();
     ReturnSession(*job, sequence.TakeSession());
@@ -50,14 +52,15 @@ void SchedulerLoop::End(size_t index) {
 
 // The sequence of the first choice becomes an idle session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
-  if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
-  IdleSession idle = {.name = job.session, .n_document = job.n_document, .used = clock_.now()};
+  if (job.session.empty() && (!job.request.keep || context_.options.max_unnamed == 0)) return;
+  IdleSession idle = {
+      .name = job.session, .n_document = job.n_document, .used = context_.clock.now()};
   // The token that completes a stop string is hidden from the client: it is not part of the text.
   const bool is_hidden = sequence.finish() == Finish::kStopString;
   if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
   // Replaces an idle session of the same name.
   store_.Put(std::move(idle), sequence.TakeSession());
-  store_.DropUnnamed(options_.max_unnamed);
+  store_.DropUnnamed(context_.options.max_unnamed);
 }
 
 // The request has failed: restores its session. A named session that it continued is as before: a
@@ -66,11 +69,12 @@ void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
 void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session>&& session) {
   if (job.session.empty() || job.creates) {
     const bool has_name = job.took_over_replaced;
-    if (!has_name && (!job.request.keep || options_.max_unnamed == 0)) return;
+    if (!has_name && (!job.request.keep || context_.options.max_unnamed == 0)) return;
     session->Truncate(job.n_reused);
     if (session->n_tokens() == 0) return;
-    store_.Put({.name = has_name ? job.session : "", .used = clock_.now()}, std::move(session));
-    return store_.DropUnnamed(options_.max_unnamed);
+    store_.Put({.name = has_name ? job.session : "", .used = context_.clock.now()},
+               std::move(session));
+    return store_.DropUnnamed(context_.options.max_unnamed);
   }
   if (job.works_on_copy) {
     if (IdleSession* idle = store_.Find(job.session)) idle->copied = false;
@@ -80,7 +84,7 @@ void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session>&& session) 
   store_.Put({.name = job.session,
               .unread = job.unread_before,
               .n_document = job.n_document,
-              .used = clock_.now()},
+              .used = context_.clock.now()},
              std::move(session));
 }
 
@@ -95,7 +99,7 @@ void SchedulerLoop::EndInPrefill(PrefillEntry& entry, const RequestError* error)
 void SchedulerLoop::Fail(Job& job, const RequestError& error) {
   ++counts_.n_failed;
   if (error.kind == ErrorKind::kInternal) {
-    log_.Error("request " + std::to_string(job.id()) + ": " + error.message);
+    context_.log.Error("request " + std::to_string(job.id()) + ": " + error.message);
   }
   job.n_unfinished = 0;
   const Event failed = {.kind = Event::Kind::kFailed, .error = error};
@@ -121,7 +125,7 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
     job.claim.Release(there || !job.creates);
-    if (there && saves_on_end_) QueueSave(job.session);
+    if (there) sessions_.Ended(job.session);
   }
   job.End(error, last);
 }
@@ -130,60 +134,21 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
 void SchedulerLoop::FailAll(const RequestError& error) {
   while (!waiting_.empty()) Fail(*waiting_.TakeFirst(), error);
   prefill_.Abandon();
-  while (!in_prefill_.empty()) {
-    if (in_prefill_.back().sequence != nullptr) EndInPrefill(in_prefill_.back(), &error);
-    in_prefill_.pop_back();
+  while (!active_.in_prefill.empty()) {
+    if (active_.in_prefill.back().sequence != nullptr)
+      EndInPrefill(active_.in_prefill.back(), &error);
+    active_.in_prefill.pop_back();
   }
-  while (!running_.empty()) {
-    Sequence& sequence = *running_.back();
+  while (!active_.running.empty()) {
+    Sequence& sequence = *active_.running.back();
     const std::shared_ptr<Job> job = sequence.shared_job();
     if (sequence.choice() == 0 && sequence.has_session()) {
       ReturnSession(*job, sequence.TakeSession());
     }
-    running_.pop_back();
+    active_.running.pop_back();
     if (--job->n_unfinished == 0) Fail(*job, error);
   }
   store_.EndCopies();
-}
-
-void SchedulerLoop::BeginSaves() {
-  saves_on_end_ = true;
-  std::vector<std::string> names;
-  for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
-  for (const std::string& name : names) QueueSave(name);
-}
-
-// Sessions that are not written here are left to SaveAll, which logs why it cannot save them.
-void SchedulerLoop::QueueSave(const std::string& id) {
-  const IdleSession* idle = store_.Find(id);
-  if (options_.session_path.empty() || idle == nullptr || idle->copied || idle->saved) return;
-  const auto begun = BeginSave(id, id);
-  const auto* saving = std::get_if<SessionStore::Saving>(&begun);
-  if (saving == nullptr) return;
-  QueueWrite(*saving, /*evicts=*/false);
-}
-
-void SchedulerLoop::QueueWrite(const SessionStore::Saving& saving, bool evicts) {
-  const auto end = [this, evicts](const SessionStore::Saving& ended, const RequestError* error) {
-    evicts ? store_.EndEvict(ended, error) : store_.EndSave(ended, error == nullptr);
-  };
-  try {
-    file_work_(saving.write, [saving, end](const RequestError* error) { end(saving, error); });
-  } catch (const std::exception&) {  // the store counts it as begun
-    const RequestError error = {ErrorKind::kInternal};
-    end(saving, &error);
-    throw;
-  }
-}
-
-void SchedulerLoop::SaveAll() {
-  if (options_.session_path.empty()) return;
-  for (const IdleSession& session : store_.sessions()) {
-    if (session.name.empty() || session.saved) continue;
-    if (const auto saved = store_.Save(session, session.name); !saved) {
-      log_.Error("session " + session.name + " is not saved: " + saved.error().message);
-    }
-  }
 }
 
 }  // namespace winnow::runtime

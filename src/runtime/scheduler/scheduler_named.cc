@@ -51,7 +51,7 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
   data.PostCall(
       [&data, from, to, done] {
         if (auto ends = data.CheckDraining()) return done(*ends);
-        if (data.loop.IsOnlyInFile(from)) {
+        if (data.loop.sessions().IsOnlyInFile(from)) {
           if (auto full = data.CheckFileQueue()) return done(*full);
         }
         const auto claim_from = std::make_shared<SessionClaim>(data.names);
@@ -61,7 +61,7 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
           claim_from->Release(true);
           return done(*refused);
         }
-        data.loop.Fork(from, to, [=, &data](const RequestError* error) {
+        data.loop.sessions().Fork(from, to, [=, &data](const RequestError* error) {
           const SessionOutcome outcome = error != nullptr ? *error : data.Describe(to);
           claim_from->Release(true);
           claim_to->Release(Succeeded(outcome));
@@ -81,7 +81,7 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
         if (auto full = data.CheckFileQueue()) return done(*full);
         const auto claim = std::make_shared<SessionClaim>(data.names);
         if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
-        data.loop.Load(id, [&data, id, name, claim, done](const RequestError* error) {
+        data.loop.sessions().Load(id, [&data, id, name, claim, done](const RequestError* error) {
           claim->Release(true);
           if (error != nullptr) return done(*error);
           std::optional<RequestError> refused;
@@ -95,25 +95,25 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
 
 Scheduler::SessionOutcome Scheduler::Data::Describe(const std::string& id) {
   SessionOutcome outcome;
-  if (const auto thrown = Guard([&] { outcome = loop.Describe(id); })) outcome = *thrown;
+  if (const auto thrown = Guard([&] { outcome = loop.sessions().Describe(id); })) outcome = *thrown;
   return outcome;
 }
 
 std::optional<RequestError> Scheduler::Data::QueueSave(const std::string& id,
                                                        const std::string& name,
                                                        const SessionDone& done) {
-  const SessionOutcome saved = loop.Describe(id);
-  const auto begun = loop.BeginSave(id, name);
+  const SessionOutcome saved = loop.sessions().Describe(id);
+  const auto begun = loop.sessions().BeginSave(id, name);
   if (const auto* refused = std::get_if<RequestError>(&begun)) return *refused;
   const auto& saving = std::get<SessionStore::Saving>(begun);
   const auto failed = Guard([&] {
     AddFileWork(saving.write, [this, saving, saved, done](const RequestError* error) {
-      const auto thrown = Guard([&] { loop.EndSave(saving, error == nullptr); });
+      const auto thrown = Guard([&] { loop.sessions().EndSave(saving, error == nullptr); });
       if (error == nullptr && !thrown) return done(saved);
       done(error != nullptr ? *error : *thrown);
     });
   });
-  if (failed) loop.EndSave(saving, false);
+  if (failed) loop.sessions().EndSave(saving, false);
   return failed;
 }
 
@@ -125,7 +125,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
         if (data.folder == nullptr) return done(NoFolder());
         if (!IsSessionName(name) || !IsSessionName(id)) return done(InvalidName());
         if (auto full = data.CheckFileQueue()) return done(*full);
-        const bool existed = data.loop.Has(id) || data.folder->Has(id);
+        const bool existed = data.loop.sessions().Has(id) || data.folder->Has(id);
         const auto claim = std::make_shared<SessionClaim>(data.names);
         if (claim->TakeAny(id, existed) == SessionNames::Outcome::kBusy) {
           return done(
@@ -136,7 +136,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
           claim->Release(existed || Succeeded(outcome));
           done(outcome);
         };
-        data.loop.Restore(id, name, end);
+        data.loop.sessions().Restore(id, name, end);
       },
       done);
 }
@@ -148,15 +148,15 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
         if (auto ends = data.CheckDraining()) return done(*ends);
         const auto claim = std::make_shared<SessionClaim>(data.names);
         if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
-        const SessionOutcome found = data.loop.FindToDelete(id);
+        const SessionOutcome found = data.loop.sessions().FindToDelete(id);
         if (const auto* error = std::get_if<RequestError>(&found)) {
           claim->Release(error->kind != ErrorKind::kNotFound);
           return done(found);
         }
-        const auto work = data.loop.BeginDelete(id);
+        const auto work = data.loop.sessions().BeginDelete(id);
         if (data.folder == nullptr) {
           work->End();
-          data.loop.EndDelete(id, true);
+          data.loop.sessions().EndDelete(id, true);
           claim->Release(false);
           return done(found);
         }
@@ -168,7 +168,7 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
         };
         data.AddFileWork(remove, [&data, id, found, work, claim, done](const RequestError* error) {
           work->End();
-          data.loop.EndDelete(id, error == nullptr);
+          data.loop.sessions().EndDelete(id, error == nullptr);
           claim->Release(error != nullptr);
           done(error == nullptr ? found : *error);
         });
@@ -178,7 +178,7 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
 
 void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done) {
   Data& data = *data_;
-  data.PostCall([&data, done] { done(data.loop.List()); },
+  data.PostCall([&data, done] { done(data.loop.sessions().List()); },
                 [done](const RequestError&) { done({}); });
 }
 
@@ -187,7 +187,7 @@ void Scheduler::FindSession(const std::string& id, const SessionDone& done) {
   data.PostCall(
       [&data, id, done] {
         if (!IsSessionName(id)) return done(NotFound());
-        done(data.loop.FindSession(id));
+        done(data.loop.sessions().Find(id));
       },
       done);
 }
@@ -201,10 +201,10 @@ void Scheduler::ReadTokens(
         if (!IsSessionName(id)) {
           return done(NotFound());
         }
-        if (data.loop.IsOnlyInFile(id)) {
+        if (data.loop.sessions().IsOnlyInFile(id)) {
           if (auto full = data.CheckFileQueue()) return done(*full);
         }
-        data.loop.ReadTokens(id, done);
+        data.loop.sessions().ReadTokens(id, done);
       },
       done);
 }
@@ -218,10 +218,10 @@ void Scheduler::KeptPositions(
         if (!IsSessionName(id)) {
           return done(NotFound());
         }
-        if (data.loop.IsOnlyInFile(id)) {
+        if (data.loop.sessions().IsOnlyInFile(id)) {
           if (auto full = data.CheckFileQueue()) return done(*full);
         }
-        data.loop.KeptPositions(id, by_head, done);
+        data.loop.sessions().KeptPositions(id, by_head, done);
       },
       done);
 }

@@ -8,24 +8,21 @@
 
 namespace winnow::runtime {
 
-SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
-                             const SessionFolder* folder, SessionNames& names, Log& log,
-                             const Clock& clock, QueueFileTask file_work)
+SchedulerLoop::SchedulerLoop(Engine& engine, SchedulerContext context, const SessionFolder* folder)
     : engine_(engine),
-      options_(options),
-      names_(names),
-      log_(log),
-      clock_(clock),
-      file_work_(std::move(file_work)),
+      context_(std::move(context)),
       model_bytes_(ModelBytes(engine)),
-      fixed_bytes_(model_bytes_ +
-                   StepBufferBytes(engine, options.max_running, options.defaults.row_block)),
-      waiting_(options.max_overtakes),
-      store_(engine, options, folder, names, log, clock),
+      waiting_(context_.options.max_overtakes),
+      store_(engine, context_.options, folder, context_.names, context_.log, context_.clock),
+      memory_(context_,
+              model_bytes_ + StepBufferBytes(engine, context_.options.max_running,
+                                             context_.options.defaults.row_block),
+              active_, store_),
+      sessions_(context_, active_, store_, memory_),
       batch_(engine),
       prefill_step_(engine.model()),
       prefill_(prefill_step_),
-      pace_(options.max_token_gap_ms, options.defaults.row_block) {}
+      pace_(context_.options.max_token_gap_ms, context_.options.defaults.row_block) {}
 
 SchedulerLoop::~SchedulerLoop() = default;
 
@@ -49,60 +46,61 @@ void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences)
 }
 
 void SchedulerLoop::Decode() {
-  if (running_.empty()) return;
-  const Clock::TimePoint start = clock_.now();
-  sessions_.clear();
+  if (active_.running.empty()) return;
+  const Clock::TimePoint start = context_.clock.now();
+  decoding_.clear();
   tokens_.clear();
-  outcomes_.assign(running_.size(), Result<void>());
-  for (const auto& sequence : running_) {
-    sessions_.push_back(&sequence->session());
+  outcomes_.assign(active_.running.size(), Result<void>());
+  for (const auto& sequence : active_.running) {
+    decoding_.push_back(&sequence->session());
     tokens_.push_back(sequence->next());
   }
-  batch_.DecodeEach(sessions_, tokens_, outcomes_);
-  for (size_t i = 0; i < running_.size(); ++i) {
+  batch_.DecodeEach(decoding_, tokens_, outcomes_);
+  for (size_t i = 0; i < active_.running.size(); ++i) {
     if (outcomes_[i]) {
-      running_[i]->AddDecoded();
+      active_.running[i]->AddDecoded();
     } else {
-      running_[i]->SetError({ErrorKind::kInternal, outcomes_[i].error().message});
+      active_.running[i]->SetError({ErrorKind::kInternal, outcomes_[i].error().message});
     }
   }
-  Choose(running_);
-  last_tokens_ = clock_.now();
+  Choose(active_.running);
+  last_tokens_ = context_.clock.now();
   counts_.decode_seconds += Milliseconds(start, last_tokens_) / 1000;
-  counts_.n_generated_tokens += std::ssize(running_);
+  counts_.n_generated_tokens += std::ssize(active_.running);
   pace_.AddDecode(Milliseconds(start, last_tokens_));
-  for (const auto& sequence : running_) sequence->Deliver(last_tokens_);
+  for (const auto& sequence : active_.running) sequence->Deliver(last_tokens_);
   Sweep();
 }
 
 void SchedulerLoop::ReadPrompts() {
   if (!prefill_.active()) return;
-  const Clock::TimePoint start = clock_.now();
+  const Clock::TimePoint start = context_.clock.now();
   // If no sequence decodes, the gap bounds the time until new requests are looked at.
-  const Clock::TimePoint since = running_.empty() ? start : last_tokens_;
+  const Clock::TimePoint since = active_.running.empty() ? start : last_tokens_;
   for (bool first = true; prefill_.active(); first = false) {
-    const int64_t n_rows = running_.empty() ? options_.defaults.row_block : pace_.BlockRows();
-    const Clock::TimePoint before = clock_.now();
+    const int64_t n_rows =
+        active_.running.empty() ? context_.options.defaults.row_block : pace_.BlockRows();
+    const Clock::TimePoint before = context_.clock.now();
     // Run at least one block: a decode step that takes the whole gap would otherwise starve
     // prompts.
     if (!first && !pace_.Fits(Milliseconds(since, before), n_rows)) break;
     const bool finished = prefill_.Run({.n_blocks = 1, .n_rows = n_rows});
     if (!prefill_.decided()) {
-      pace_.AddBlock(prefill_step_.last_block_rows(), Milliseconds(before, clock_.now()));
+      pace_.AddBlock(prefill_step_.last_block_rows(), Milliseconds(before, context_.clock.now()));
     }
     if (finished) {
-      counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
+      counts_.prefill_seconds += Milliseconds(start, context_.clock.now()) / 1000;
       return FinishPrompts();
     }
     DropCancelled();
   }
-  counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
-  if (in_prefill_.empty()) return;
+  counts_.prefill_seconds += Milliseconds(start, context_.clock.now()) / 1000;
+  if (active_.in_prefill.empty()) return;
   NotifyPrefill();
 }
 
 void SchedulerLoop::NotifyPrefill() const {
-  for (const PrefillEntry& reading : in_prefill_) {
+  for (const PrefillEntry& reading : active_.in_prefill) {
     if (reading.sequence == nullptr) continue;
     const auto n_rest = static_cast<double>(reading.rest.size());
     Job& job = reading.sequence->job();
@@ -115,8 +113,8 @@ void SchedulerLoop::NotifyPrefill() const {
 
 // In place: an exception leaves the entries that are not finished to FailAll, with their sessions.
 void SchedulerLoop::FinishPrompts() {
-  for (size_t i = 0; i < in_prefill_.size(); ++i) {
-    PrefillEntry& entry = in_prefill_[i];
+  for (size_t i = 0; i < active_.in_prefill.size(); ++i) {
+    PrefillEntry& entry = active_.in_prefill[i];
     if (entry.sequence == nullptr) continue;
     if (const auto& failure = prefill_.failure(i)) {
       const RequestError error = {ErrorKind::kInternal, failure->message};
@@ -125,7 +123,7 @@ void SchedulerLoop::FinishPrompts() {
       FinishPrompt(entry);
     }
   }
-  in_prefill_.clear();
+  active_.in_prefill.clear();
 }
 
 // Forks the prompt's sequence into the request's choices, which then run independently.
@@ -133,18 +131,18 @@ void SchedulerLoop::FinishPrompt(PrefillEntry& entry) {
   const std::shared_ptr<Job> job = entry.sequence->shared_job();
   const int64_t n_rest = std::ssize(entry.rest);
   counts_.n_prompt_tokens += n_rest;
-  entry.sequence->SetPrefill(Milliseconds(prefill_began_, clock_.now()), n_rest);
+  entry.sequence->SetPrefill(Milliseconds(prefill_began_, context_.clock.now()), n_rest);
   entry.sequence->AcceptPrompt(entry.sequence->session().tokens());
   job->Notify({.kind = Event::Kind::kStarted,
                .n_prompt = job->n_prompt,
                .n_reused = job->n_reused,
                .reuse = job->reuse});
-  if (running_.empty()) last_tokens_ = clock_.now();
-  const size_t n_before = running_.size();
-  running_.reserve(n_before + static_cast<size_t>(job->request.n));
-  running_.push_back(std::move(entry.sequence));
+  if (active_.running.empty()) last_tokens_ = context_.clock.now();
+  const size_t n_before = active_.running.size();
+  active_.running.reserve(n_before + static_cast<size_t>(job->request.n));
+  active_.running.push_back(std::move(entry.sequence));
   for (int i = 1; i < job->request.n; ++i) {
-    auto fork = running_[n_before]->Fork(i);
+    auto fork = active_.running[n_before]->Fork(i);
     if (!fork) {
       for (; i < job->request.n; ++i) {
         job->Notify({.kind = Event::Kind::kFinished,
@@ -156,14 +154,15 @@ void SchedulerLoop::FinishPrompt(PrefillEntry& entry) {
       break;
     }
     (*fork)->reserved_bytes = entry.bytes.steady;
-    running_.push_back(std::move(*fork));
+    active_.running.push_back(std::move(*fork));
   }
-  const auto choices = std::span<const std::unique_ptr<Sequence>>(running_).subspan(n_before);
+  const auto choices =
+      std::span<const std::unique_ptr<Sequence>>(active_.running).subspan(n_before);
   if (job->max_tokens == 0) {
     for (const auto& choice : choices) choice->SetFinish(job->limit);
   } else {
     Choose(choices);
-    const Clock::TimePoint now = clock_.now();
+    const Clock::TimePoint now = context_.clock.now();
     for (const auto& choice : choices) choice->Deliver(now);
     counts_.n_generated_tokens += std::ssize(choices);
   }
@@ -171,18 +170,18 @@ void SchedulerLoop::FinishPrompt(PrefillEntry& entry) {
 }
 
 void SchedulerLoop::DropCancelled() {
-  for (const auto& sequence : running_) {
+  for (const auto& sequence : active_.running) {
     if (sequence->job().cancelled()) sequence->SetFinish(Finish::kCancelled);
   }
   Sweep();
-  for (size_t i = 0; i < in_prefill_.size(); ++i) {
-    PrefillEntry& reading = in_prefill_[i];
+  for (size_t i = 0; i < active_.in_prefill.size(); ++i) {
+    PrefillEntry& reading = active_.in_prefill[i];
     if (reading.sequence == nullptr || !reading.sequence->job().cancelled()) continue;
     prefill_.Drop(i);
     EndInPrefill(reading, nullptr);
   }
   // If that dropped the last prompt that was not read yet, the pass is over for the others too.
-  if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
+  if (!active_.in_prefill.empty() && !prefill_.active()) FinishPrompts();
   for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
     NotifyCancelled(*job);
   }
@@ -198,15 +197,15 @@ void SchedulerLoop::CheckBytes() {
                                                   " were reserved: " + broken.message};
   };
   int64_t working = 0;
-  for (const auto& sequence : running_) {
+  for (const auto& sequence : active_.running) {
     const int64_t bytes = WorkingBytes(sequence->session(), sequence->is_constrained());
     const auto kept = WINNOW_INVARIANT(invariants, bytes <= sequence->reserved_bytes);
     working += bytes;
     if (!kept) sequence->SetError(takes(bytes, sequence->reserved_bytes, kept.error()));
   }
   Sweep();
-  for (size_t i = 0; i < in_prefill_.size(); ++i) {
-    PrefillEntry& reading = in_prefill_[i];
+  for (size_t i = 0; i < active_.in_prefill.size(); ++i) {
+    PrefillEntry& reading = active_.in_prefill[i];
     if (reading.sequence == nullptr) continue;
     const int64_t bytes =
         WorkingBytes(reading.sequence->session(), reading.sequence->is_constrained());
@@ -218,7 +217,7 @@ void SchedulerLoop::CheckBytes() {
     prefill_.Drop(i);
     EndInPrefill(reading, &error);
   }
-  if (!in_prefill_.empty() && !prefill_.active()) FinishPrompts();
+  if (!active_.in_prefill.empty() && !prefill_.active()) FinishPrompts();
   working_bytes_ = working;
   CheckLimit();
 }
@@ -226,18 +225,19 @@ void SchedulerLoop::CheckBytes() {
 // Checks the memory limit. Only idle sessions can exceed it, as running ones are within their
 // reservations; they are evicted.
 void SchedulerLoop::CheckLimit() {
-  counts_.reserved_bytes = ReservedBytes() + store_.bytes();
-  const int64_t limit = options_.memory_limit_bytes;
-  const bool within = limit == 0 || fixed_bytes_ + counts_.reserved_bytes <= limit;
+  counts_.reserved_bytes = memory_.ReservedBytes();
+  const int64_t limit = context_.options.memory_limit_bytes;
+  const bool within = limit == 0 || memory_.fixed_bytes() + counts_.reserved_bytes <= limit;
   if (within || over_limit_) {
     over_limit_ = !within;
     return;
   }
   const Error broken = WINNOW_INVARIANT(engine_.invariants(), within).error();
-  log_.Error(std::to_string(fixed_bytes_ + counts_.reserved_bytes) +
-             " bytes are reserved, the limit is " + std::to_string(limit) + ": " + broken.message);
-  over_limit_ = !FreeMemory(0, {});
-  counts_.reserved_bytes = ReservedBytes() + store_.bytes();
+  context_.log.Error(std::to_string(memory_.fixed_bytes() + counts_.reserved_bytes) +
+                     " bytes are reserved, the limit is " + std::to_string(limit) + ": " +
+                     broken.message);
+  over_limit_ = !memory_.Free(0, {});
+  counts_.reserved_bytes = memory_.ReservedBytes();
 }
 
 SchedulerState SchedulerLoop::state() const {
@@ -249,10 +249,10 @@ SchedulerState SchedulerLoop::state() const {
   state.n_broken_invariants = engine_.invariants().n_broken();
   // Computed here, because sessions come and go between rounds too.
   state.live_bytes = (n_running() == 0 ? 0 : working_bytes_) + store_.bytes();
-  state.reserved_bytes = ReservedBytes() + store_.bytes();
-  state.limit_bytes = options_.memory_limit_bytes;
+  state.reserved_bytes = memory_.ReservedBytes();
+  state.limit_bytes = context_.options.memory_limit_bytes;
   state.model_bytes = model_bytes_;
-  state.fixed_bytes = fixed_bytes_;
+  state.fixed_bytes = memory_.fixed_bytes();
   const auto add = [&](const Sequence& sequence, bool prefilling, int64_t reserved) {
     const Job& job = sequence.job();
     int64_t n_done = job.n_prompt;
@@ -269,8 +269,8 @@ SchedulerState SchedulerLoop::state() const {
                              .n_generated = sequence.n_generated(),
                              .reserved_bytes = reserved});
   };
-  for (const auto& sequence : running_) add(*sequence, false, sequence->reserved_bytes);
-  for (const PrefillEntry& reading : in_prefill_) {
+  for (const auto& sequence : active_.running) add(*sequence, false, sequence->reserved_bytes);
+  for (const PrefillEntry& reading : active_.in_prefill) {
     if (reading.sequence != nullptr) add(*reading.sequence, true, reading.reserved());
   }
   return state;

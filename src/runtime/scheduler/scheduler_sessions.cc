@@ -1,10 +1,8 @@
-// Named sessions, between rounds.
+#include "runtime/scheduler/scheduler_sessions.h"
+
 #include <algorithm>
 #include <exception>
 #include <utility>
-
-#include "base/check.h"
-#include "runtime/scheduler/scheduler_loop.h"
 
 namespace winnow::runtime {
 namespace {
@@ -52,19 +50,7 @@ SessionInfo DescribeRunning(const Sequence& sequence) {
 
 }  // namespace
 
-RequestError SchedulerLoop::LogThrown(const char* what, const std::string& name,
-                                      const std::exception& problem) const noexcept {
-  try {
-    RequestError error = {ErrorKind::kInternal,
-                          std::string(what) + " " + name + ": " + problem.what()};
-    log_.Error(error.message);
-    return error;
-  } catch (const std::exception&) {  // no memory even for the message
-    return {ErrorKind::kInternal};
-  }
-}
-
-SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
+NamedSessions::SessionOutcome NamedSessions::Describe(const std::string& id) const {
   const IdleSession* idle = store_.Find(id);
   if (idle == nullptr) return NotInMemory(id);
   return SessionInfo{.id = id,
@@ -73,23 +59,12 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
                      .busy = idle->copied};
 }
 
-RequestError SchedulerLoop::OutOfMemory(const std::string& what, int64_t n_bytes,
-                                        int64_t n_beside) const {
-  const int64_t needed = fixed_bytes_ + n_beside + n_bytes;
-  if (needed > options_.memory_limit_bytes) {
-    return {ErrorKind::kTooLarge,
-            what + " needs up to " + BytesAndLimit(needed, options_.memory_limit_bytes)};
-  }
-  return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
-                                     " bytes, which running requests and files hold"};
-}
-
-void SchedulerLoop::Load(const std::string& id, const Then& then) {
+void NamedSessions::Load(const std::string& id, const Then& then) {
   if (store_.Find(id) != nullptr) return then(nullptr);
   ReadOnce(id, id, then);
 }
 
-void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, const Then& then) {
+void NamedSessions::ReadOnce(const std::string& id, const std::string& file, const Then& then) {
   const auto key = std::pair(id, file);
   std::vector<Then>& waiting = loading_[key];
   waiting.push_back(then);
@@ -97,7 +72,8 @@ void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, con
   const auto end = [this, key](const RequestError* error) {
     const auto found = loading_.extract(key);
     if (found.empty()) return;
-    for (const Then& one : found.mapped()) Try("session", key.second, [&] { one(error); });
+    for (const Then& one : found.mapped())
+      Try(context_.log, "session", key.second, [&] { one(error); });
   };
   try {
     ReadFile(id, file, /*replaces=*/false, end);
@@ -107,7 +83,7 @@ void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, con
   }
 }
 
-void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, bool replaces,
+void NamedSessions::ReadFile(const std::string& id, const std::string& file, bool replaces,
                              const Then& then) {
   const auto refuse = [&](ErrorKind kind, std::string message) {
     const RequestError error = {kind, std::move(message)};
@@ -129,57 +105,51 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
                         .then = then});
 }
 
-void SchedulerLoop::ReadWhenMemoryIsFree(const FileRead& read) {
-  if (!FreeMemory(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
-    if (memory_will_be_freed(/*n_own=*/1) && fits_alone(read.max_bytes)) {
-      const auto waiting = waiting_reads_.insert(read.file);
-      try {
-        memory_waiters_.emplace_back([this, read, waiting] {
-          waiting_reads_.erase(waiting);
-          const auto failed = Try("session", read.file, [&] { ReadWhenMemoryIsFree(read); });
-          if (!failed) return;
-          read.work->End();
-          read.then(&*failed);
-        });
-      } catch (const std::exception&) {
-        waiting_reads_.erase(waiting);
-        throw;
-      }
-      return;
+void NamedSessions::ReadWhenMemoryIsFree(const FileRead& read) {
+  if (!memory_.Free(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
+    if (memory_.will_be_freed(/*n_own=*/1) && memory_.fits_alone(read.max_bytes)) {
+      return memory_.WaitToRead(read.file, [this, read] {
+        const auto failed =
+            Try(context_.log, "session", read.file, [&] { ReadWhenMemoryIsFree(read); });
+        if (!failed) return;
+        read.work->End();
+        read.then(&*failed);
+      });
     }
     read.work->End();
-    const RequestError error = OutOfMemory("session " + read.file, read.max_bytes, 0);
+    const RequestError error = memory_.OutOfMemory("session " + read.file, read.max_bytes, 0);
     return read.then(&error);
   }
   const auto idle = std::make_shared<IdleSession>();
   const auto end = [this, read, idle](const RequestError* error) {
     read.work->End();
-    loading_bytes_ -= read.max_bytes;
+    memory_.EndReading(read.max_bytes);
     if (error != nullptr) return read.then(error);
-    const auto failed = Try("session", read.file, [&] { PutRead(read, std::move(*idle)); });
+    const auto failed =
+        Try(context_.log, "session", read.file, [&] { PutRead(read, std::move(*idle)); });
     read.then(failed ? &*failed : nullptr);
   };
-  file_work_(store_.MakeReader(read.file, read.max_bytes, idle), end);
-  loading_bytes_ += read.max_bytes;
+  context_.file_work(store_.MakeReader(read.file, read.max_bytes, idle), end);
+  memory_.AddReading(read.max_bytes);
 }
 
-void SchedulerLoop::PutRead(const FileRead& read, IdleSession idle) {
+void NamedSessions::PutRead(const FileRead& read, IdleSession idle) {
   if (!read.replaces && store_.Find(read.id) != nullptr) return;
   idle.name = read.id;
   if (read.id.empty()) idle.read_from = read.file;
   idle.saved = read.id == read.file;
-  idle.used = clock_.now();
+  idle.used = context_.clock.now();
   store_.Put(std::move(idle));
-  store_.DropUnnamed(options_.max_unnamed);
+  store_.DropUnnamed(context_.options.max_unnamed);
 }
 
-std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
+std::variant<SessionStore::Saving, RequestError> NamedSessions::BeginSave(const std::string& id,
                                                                           const std::string& file) {
   const IdleSession& idle = *store_.Find(id);
-  if (waits_to_be_read(file)) return ToBeRead(file);
+  if (memory_.waits_to_be_read(file)) return ToBeRead(file);
   if (file != id) {
     const IdleSession* other = store_.Find(file);
-    if (names_.busy(file) || (other != nullptr && !other->saved)) {
+    if (context_.names.busy(file) || (other != nullptr && !other->saved)) {
       return RequestError{ErrorKind::kBusy,
                           "session " + file +
                               " is in use, or has changed since it was saved, and this file would "
@@ -191,80 +161,98 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
                       "session " + id + " is being saved to " + file + " already"};
 }
 
-void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
+void NamedSessions::BeginSaves() {
+  saves_on_end_ = true;
+  std::vector<std::string> names;
+  for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
+  for (const std::string& name : names) QueueSave(name);
+}
+
+// Sessions that are not written here are left to SaveAll, which logs why it cannot save them.
+void NamedSessions::QueueSave(const std::string& id) {
+  const IdleSession* idle = store_.Find(id);
+  if (context_.options.session_path.empty() || idle == nullptr || idle->copied || idle->saved)
+    return;
+  const auto begun = BeginSave(id, id);
+  const auto* saving = std::get_if<SessionStore::Saving>(&begun);
+  if (saving == nullptr) return;
+  QueueWrite(context_.file_work, store_, *saving, /*evicts=*/false);
+}
+
+void NamedSessions::SaveAll() {
+  if (context_.options.session_path.empty()) return;
+  for (const IdleSession& session : store_.sessions()) {
+    if (session.name.empty() || session.saved) continue;
+    if (const auto saved = store_.Save(session, session.name); !saved) {
+      context_.log.Error("session " + session.name + " is not saved: " + saved.error().message);
+    }
+  }
+}
+
+void NamedSessions::Fork(const std::string& from, const std::string& to, const Then& then) {
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
     std::variant<bool, RequestError> put = true;
-    const auto failed = Try("a copy of session", from, [&] { put = PutFork(from, to, then); });
+    const auto failed =
+        Try(context_.log, "a copy of session", from, [&] { put = PutFork(from, to, then); });
     if (failed) put = *failed;
     if (const auto* refused = std::get_if<RequestError>(&put)) return then(refused);
     if (std::get<bool>(put)) then(nullptr);
   });
 }
 
-std::variant<bool, RequestError> SchedulerLoop::PutFork(const std::string& from,
+std::variant<bool, RequestError> NamedSessions::PutFork(const std::string& from,
                                                         const std::string& to, const Then& then) {
   IdleSession* idle = store_.Find(from);
-  if (!FreeMemory(idle->bytes, {.session = idle, .claimed = true})) {
-    if (!memory_will_be_freed() || !fits_alone(2 * idle->bytes)) {
-      return OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
+  if (!memory_.Free(idle->bytes, {.session = idle, .claimed = true})) {
+    if (!memory_.will_be_freed() || !memory_.fits_alone(2 * idle->bytes)) {
+      return memory_.OutOfMemory("a copy of session " + from, idle->bytes,
+                                 /*n_beside=*/idle->bytes);
     }
-    memory_waiters_.emplace_back([this, from, to, then] {
-      const auto failed = Try("a copy of session", from, [&] { Fork(from, to, then); });
+    memory_.Wait([this, from, to, then] {
+      const auto failed =
+          Try(context_.log, "a copy of session", from, [&] { Fork(from, to, then); });
       if (failed) then(&*failed);
     });
     return false;
   }
-  idle->used = clock_.now();
+  idle->used = context_.clock.now();
   auto session = idle->session->Fork();
   if (!session) return RequestError{ErrorKind::kInternal, session.error().message};
   store_.Put({.name = to,
               .session = std::move(*session),
               .unread = idle->unread,
               .n_document = idle->n_document,
-              .used = clock_.now()});
+              .used = context_.clock.now()});
   return true;
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id) {
-  if (waits_to_be_read(id)) return ToBeRead(id);
-  const auto info = store_.Describe(id, clock_.now());
+NamedSessions::SessionOutcome NamedSessions::FindToDelete(const std::string& id) const {
+  if (memory_.waits_to_be_read(id)) return ToBeRead(id);
+  const auto info = store_.Describe(id, context_.clock.now());
   if (info) return *info;
   if (store_.HasFile(id)) return SessionInfo{.id = id};  // a damaged file can be deleted too
   return NotInMemory(id);
 }
 
-void SchedulerLoop::EndDelete(const std::string& id, bool is_removed) {
+void NamedSessions::EndDelete(const std::string& id, bool is_removed) {
   if (!is_removed) return;
   store_.FileRemoved(id);
   store_.DropReadFrom(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }
 
-const Sequence* SchedulerLoop::FindRunning(const std::string& id) const {
-  const auto has_id = [&](const Sequence* sequence) {
-    return sequence != nullptr && sequence->choice() == 0 && sequence->job().session == id;
-  };
-  for (const auto& sequence : running_) {
-    if (has_id(sequence.get())) return sequence.get();
-  }
-  for (const PrefillEntry& reading : in_prefill_) {
-    if (has_id(reading.sequence.get())) return reading.sequence.get();
-  }
-  return nullptr;
-}
-
-SchedulerLoop::SessionOutcome SchedulerLoop::FindSession(const std::string& id) const {
-  if (const Sequence* sequence = id.empty() ? nullptr : FindRunning(id)) {
+NamedSessions::SessionOutcome NamedSessions::Find(const std::string& id) const {
+  if (const Sequence* sequence = id.empty() ? nullptr : active_.Find(id)) {
     return DescribeRunning(*sequence);
   }
-  const auto info = store_.Describe(id, clock_.now());
+  const auto info = store_.Describe(id, context_.clock.now());
   if (!info) return NotInMemory(id);
   return *info;
 }
 
-std::vector<SessionInfo> SchedulerLoop::List() const {
-  std::vector<SessionInfo> list = store_.List(clock_.now());
+std::vector<SessionInfo> NamedSessions::List() const {
+  std::vector<SessionInfo> list = store_.List(context_.clock.now());
   const auto add = [&](const Sequence& sequence) {
     const std::string& id = sequence.job().session;
     if (id.empty() || sequence.choice() != 0) return;
@@ -273,15 +261,15 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
     if (place == list.end()) place = list.insert(place, SessionInfo{.id = id});
     *place = DescribeRunning(sequence);
   };
-  for (const auto& sequence : running_) add(*sequence);
-  for (const PrefillEntry& reading : in_prefill_) {
+  for (const auto& sequence : active_.running) add(*sequence);
+  for (const PrefillEntry& reading : active_.in_prefill) {
     if (reading.sequence != nullptr) add(*reading.sequence);
   }
   std::ranges::sort(list, {}, &SessionInfo::id);
   return list;
 }
 
-void SchedulerLoop::ReadTokens(
+void NamedSessions::ReadTokens(
     const std::string& id,
     const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
   const auto tell = [&](const Session& session, std::span<const TokenId> unread,
@@ -290,7 +278,7 @@ void SchedulerLoop::ReadTokens(
                        .unread = {unread.begin(), unread.end()},
                        .n_document = n_document});
   };
-  if (const Sequence* sequence = FindRunning(id)) {
+  if (const Sequence* sequence = active_.Find(id)) {
     return tell(sequence->session(), {}, sequence->job().n_document);
   }
   if (const IdleSession* idle = store_.Find(id)) {
@@ -299,17 +287,18 @@ void SchedulerLoop::ReadTokens(
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
   const auto work = std::make_shared<FileWork>(store_, id);
-  file_work_(store_.MakeTextReader(id, read), [work, read, done](const RequestError* error) {
-    work->End();
-    if (error != nullptr) return done(*error);
-    done(std::move(*read));
-  });
+  context_.file_work(store_.MakeTextReader(id, read),
+                     [work, read, done](const RequestError* error) {
+                       work->End();
+                       if (error != nullptr) return done(*error);
+                       done(std::move(*read));
+                     });
 }
 
-void SchedulerLoop::KeptPositions(
+void NamedSessions::KeptPositions(
     const std::string& id, bool by_head,
     const std::function<void(std::variant<KeptTokens, RequestError>)>& done) {
-  for (const auto& sequence : running_) {
+  for (const auto& sequence : active_.running) {
     if (sequence->job().session == id && sequence->choice() == 0) {
       return done(Kept(sequence->session(), sequence->job().n_document, by_head));
     }
@@ -319,15 +308,15 @@ void SchedulerLoop::KeptPositions(
   const auto is_read = [&](const PrefillEntry& reading) {
     return reading.sequence != nullptr && reading.sequence->job().session == id;
   };
-  if (store_.Find(id) == nullptr && std::ranges::any_of(in_prefill_, is_read)) {
+  if (store_.Find(id) == nullptr && std::ranges::any_of(active_.in_prefill, is_read)) {
     return done(RequestError{ErrorKind::kBusy, "session " + id + " is being read"});
   }
   Load(id, [this, id, by_head, done](const RequestError* error) {
     if (error != nullptr) return done(*error);
     const IdleSession& idle = *store_.Find(id);
     std::variant<KeptTokens, RequestError> kept;
-    const auto failed =
-        Try("session", id, [&] { kept = Kept(*idle.session, idle.n_document, by_head); });
+    const auto failed = Try(context_.log, "session", id,
+                            [&] { kept = Kept(*idle.session, idle.n_document, by_head); });
     if (failed) kept = *failed;
     done(std::move(kept));
   });
