@@ -12,13 +12,21 @@
 
 namespace winnow::compression {
 
+// What eviction may do to the keys and values of entries that stay.
+enum class Merging {
+  kNone,
+  kHull,           // weighted means of merged rows
+  kDirectionHull,  // likewise; of keys the directions are merged, not the keys themselves
+  kAny,
+};
+
 // What a method guarantees about every KV head under a budget, once the text is longer than it. The
 // conformance tests check it for every method (tests/conformance).
 struct Promise {
-  bool exact = false;           // min(tokens, budget) entries; more only in decode without eviction
-  int64_t sinks = 0;            // first tokens that are always kept
-  int64_t recent = 0;           // newest tokens that are always kept
-  bool merges = false;          // eviction may change keys or values of entries that stay
+  bool exact = false;  // min(tokens, budget) entries; more only in decode without eviction
+  int64_t sinks = 0;   // first tokens that are always kept
+  int64_t recent = 0;  // newest tokens that are always kept
+  Merging merging = Merging::kNone;
   bool prompt_by_steps = true;  // for methods that evict in decode: reading a prompt in chunks of
                                 // one token ends in the same state as decode steps
 };

@@ -110,7 +110,8 @@ TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
   }
   if (traits.rows == compression::RowPolicy::kKept)
     GTEST_SKIP() << "skipped: later layers see other tokens";
-  const bool may_merge = compression::MethodPromise(GetParam(), 150).value().merges;
+  const bool may_merge =
+      compression::MethodPromise(GetParam(), 150).value().merging != compression::Merging::kNone;
   std::vector<std::string> targets = kernels::CpuTargets();
   targets.emplace_back("reference");
   for (const std::string& target : targets) {

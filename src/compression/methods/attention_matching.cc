@@ -185,7 +185,7 @@ Result<MethodPtr> Make(const AttentionMatchingConfig& c) {
 }
 
 Promise Promises(const AttentionMatchingConfig& c, int64_t) {
-  return {.exact = true, .merges = c.values};
+  return {.exact = true, .merging = c.values ? Merging::kAny : Merging::kNone};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ Result<MethodPtr> Make(const CamConfig& c) {
 
 Promise Promises(const CamConfig& c, int64_t budget) {
   const int64_t sinks = std::min<int64_t>(c.sinks, budget);
-  return {.exact = true, .sinks = sinks, .recent = budget - sinks, .merges = true};
+  return {.exact = true, .sinks = sinks, .recent = budget - sinks, .merging = Merging::kAny};
 }
 
 }  // namespace

@@ -233,7 +233,13 @@ Result<MethodPtr> Make(const CustomConfig& c) {
 
 Promise Promises(const CustomConfig& c, int64_t) {
   const int64_t recent = std::max(c.recent, 0);
-  return {.exact = c.budget == "uniform" && c.select == "topk", .sinks = c.sinks, .recent = recent};
+  Merging merging = Merging::kAny;
+  if (c.merge == "none") merging = Merging::kNone;
+  if (c.merge == "next") merging = Merging::kHull;
+  return {.exact = c.budget == "uniform" && c.select == "topk",
+          .sinks = c.sinks,
+          .recent = recent,
+          .merging = merging};
 }
 
 }  // namespace
@@ -253,7 +259,8 @@ MethodEntry Custom() {
   return Entry<CustomConfig, Make, Promises>(
       "custom", "any parts, combined by name", "ours",
       {"score=heavy,select=topk,sinks=2,recent=8,when=step",
-       "score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"});
+       "score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step",
+       "score=running_mean,select=pair,merge=next,recent=8,when=step"});
 }
 
 }  // namespace winnow::compression::methods

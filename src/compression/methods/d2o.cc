@@ -352,7 +352,8 @@ Promise Promises(const D2oConfig& c, int64_t budget) {
   return {.exact = c.layer_policy == D2oConfig::LayerPolicy::kUniform,
           .sinks = c.sinks,
           .recent = RecentUnder(c, least),
-          .merges = true};
+          .merging = c.merge.weighting == merge::NearestConfig::Weighting::kCode ? Merging::kAny
+                                                                                 : Merging::kHull};
 }
 
 }  // namespace
@@ -362,7 +363,8 @@ MethodEntry D2o() {
       "d2o", "heavy hitters; evicted entries merged into kept ones; budgets by layer",
       "D2O, arXiv:2406.13035",
       {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
-       "similarity=both", "positions=reassigned", "layer_policy=uniform,positions=reassigned",
+       "similarity=both", "similarity=values", "merge=average", "into_sinks=false",
+       "positions=reassigned", "layer_policy=uniform,positions=reassigned",
        "layer_policy=uniform,heads=query", "layer_policy=uniform,recent=0.5"});
 }
 

@@ -58,9 +58,10 @@ Result<MethodPtr> Make(const HbwConfig& c) {
 }
 
 Promise Promises(const HbwConfig& c, int64_t budget) {
-  return {.exact = c.representative != Representative::kNone,
-          .recent = WindowUnder(budget, c.score.window),
-          .merges = c.representative != Representative::kNone};
+  return {
+      .exact = c.representative != Representative::kNone,
+      .recent = WindowUnder(budget, c.score.window),
+      .merging = c.representative == Representative::kAverage ? Merging::kHull : Merging::kNone};
 }
 
 }  // namespace

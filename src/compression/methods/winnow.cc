@@ -161,7 +161,8 @@ Result<MethodPtr> Make(const WinnowConfig& c) {
 }
 
 Promise Promises(const WinnowConfig& c, int64_t) {
-  return {.merges = c.rest > 0 || c.refit, .prompt_by_steps = false};
+  return {.merging = c.rest > 0 || c.refit ? Merging::kAny : Merging::kNone,
+          .prompt_by_steps = false};
 }
 
 }  // namespace
