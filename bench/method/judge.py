@@ -19,7 +19,6 @@ and a results file in --data.
 import argparse
 import fcntl
 import json
-import lzma
 import math
 import pathlib
 import shutil
@@ -31,12 +30,16 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import protocol  # noqa: E402
-from parts import (FROZEN, KEPT, ROOT, check_document, command_of, documents_of, kept_hashes, mean_scores, part_file, parts, results_of,
-                   saturated_methods, sha256, unfinished, winnow)  # noqa: E402 # fmt: skip
+import kept_results  # noqa: E402
+from parts import FROZEN, ROOT, command_of, documents_of, mean_scores, part_file, parts, results_of, saturated_methods, unfinished, winnow  # noqa: E402
 from protocol import MODELS, STORAGES, TRACKS  # noqa: E402
 from tables import tables_of  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
+
+
+def sha256(path):
+    return kept_results.hash_of(path.read_bytes())
 
 
 def what_counts():
@@ -59,15 +62,7 @@ def check_frozen(args):
             sys.exit(f"{name} is not the one that {FROZEN} was made with ({known[:12]}...)")
     if json.loads((documents_of(args) / "made.json").read_text())["seed"] != sha256(FROZEN):
         sys.exit(f"{documents_of(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
-    for name in kept_hashes():
-        if (documents_of(args) / name).exists():
-            check_document(args, name)
-
-
-def check_build(args, found, where):
-    """Exits if results are of another commit than the frozen one."""
-    if args.phase == "judgement" and found != (frozen := json.loads(FROZEN.read_text())["build"]):
-        sys.exit(f"{where}: found results of {found}, expected those of {frozen}, which `build` makes")
+    kept_results.check_documents(args)
 
 
 def build(args):
@@ -77,48 +72,22 @@ def build(args):
     source = args.data / "source"
     if not source.exists():
         subprocess.run(["git", "clone", "--quiet", ROOT, source], check=True)
-    for command in (["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", commit], ["git", "config", "core.abbrev", str(len(commit))],
-                    ["cmake", "--preset", "release", "-DWINNOW_TESTS=OFF"], ["cmake", "--build", "--preset", "release", "--target", "winnow"]):
+    for command in (["git", "fetch", "--quiet", ROOT, "HEAD"], ["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", commit],
+                    ["git", "config", "core.abbrev", str(len(commit))], ["cmake", "--preset", "release", "-DWINNOW_TESTS=OFF"], ["cmake", "--build", "--preset", "release", "--target", "winnow"]):
         subprocess.run(command, check=True, cwd=source)
     shutil.copy2(source / "build/release/winnow", args.data / "winnow")
-
-
-# -- results that outlast a machine --------------------------------------------------------------------------------------
+    args.winnow = args.data / "winnow"
+    kept_results.check_binary(args)
 
 
 def all_parts(args):
     return [(track, model, part) for track in TRACKS for model in MODELS for part in parts(args, model, track)]
 
 
-def restore(args):
-    """Results that were kept, where there are none yet."""
-    for path in (part_file(args, *part, "jsonl") for part in all_parts(args)):
-        kept = KEPT / (path.name + ".xz")
-        if kept.exists() and not path.exists():
-            path.write_bytes(lzma.decompress(kept.read_bytes()))
-
-
 def keep(args):
-    """Compresses the results so far; while `run` writes, too."""
     args.phase = "judgement"
     check_frozen(args)
-    KEPT.mkdir(exist_ok=True)
-    n_results = 0
-    for path in (part_file(args, *part, "jsonl") for part in all_parts(args)):
-        if not path.exists():
-            continue
-        data = path.read_bytes()
-        data = data[:data.rfind(b"\n") + 1]  # the last line may be incomplete
-        for line in data.splitlines():
-            check_build(args, json.loads(line)["winnow"], path)
-            n_results += 1
-        kept = KEPT / (path.name + ".xz")
-        if not kept.exists() or lzma.decompress(kept.read_bytes()) != data:
-            kept.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
-    folder = documents_of(args)
-    documents = sorted(folder.glob("*/*.jsonl")) + sorted(folder.glob("generated-*.jsonl")) + [folder / "text.jsonl"]
-    (KEPT / "documents.json").write_text(json.dumps({str(path.relative_to(folder)): sha256(path) for path in documents}, indent=1) + "\n")
-    print(f"{n_results} results in {KEPT}")
+    print(f"{kept_results.keep(args, all_parts(args))} results in {kept_results.KEPT}")
 
 
 # -- running ------------------------------------------------------------------------------------------------------------
@@ -143,8 +112,11 @@ def run(args):
         check_frozen(args)
     need(documents_of(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
     locked = lock(documents_of(args))  # noqa: F841
+    check = {}
     if args.phase == "judgement":
-        restore(args)
+        kept_results.check_binary(args)
+        kept_results.restore(args, all_parts(args))
+        check = {"check": kept_results.check_document}
     # Stop the parts when this script is stopped, even if its parent process ignores SIGINT.
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
@@ -159,7 +131,7 @@ def run(args):
                 for part in parts(args, model, track):
                     if (track, model, part.name) not in begun:
                         begun.add((track, model, part.name))
-                        return part_file(args, track, model, part, "log"), command_of(args, track, model, part)
+                        return part_file(args, track, model, part, "log"), command_of(args, track, model, part, **check)
         return None
 
     try:
@@ -176,7 +148,8 @@ def run(args):
                 path = running.pop(process)
                 if process.returncode:
                     sys.exit(f"{path.stem}: exit status {process.returncode}; {path} says why")
-                check_build(args, json.loads(path.with_suffix(".json").read_text())["winnow"], path.stem)
+                if args.phase == "judgement":
+                    kept_results.check_builds(json.loads(path.with_suffix(".json").read_text()), path.stem)
                 print(f"{time.strftime('%H:%M:%S')} {path.stem} is done", flush=True)
             if time.monotonic() > until:
                 print("the time is over; the same command goes on from here")
@@ -239,7 +212,8 @@ def freeze(args):
     args.phase = "development"
     if missing := unfinished(args):
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase development` goes on")
-    builds = {results_of(args, track, model, part)["winnow"] for track in TRACKS for model in MODELS for part in parts(args, model, track)}
+    outputs = [results_of(args, *part) for part in all_parts(args)]
+    builds = {result.get("winnow", output["winnow"]) for output in outputs for sample in output["samples"] for result in sample["results"]}
     if len(builds) > 1 or "dirty" in str(builds):
         sys.exit(f"found results of {', '.join(sorted(builds))}, expected those of one commit: `run --phase development` computes what differs")
     saturated = saturated_methods(args)
@@ -275,9 +249,9 @@ def tables(args):
         check_frozen(args)
     if (missing := unfinished(args)) and not args.unfinished:
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase {args.phase}` goes on, --unfinished writes what is there")
-    for track, model, part in all_parts(args):
-        if found := results_of(args, track, model, part):
-            check_build(args, found["winnow"], part.name)
+    for part in all_parts(args):
+        if args.phase == "judgement" and (found := results_of(args, *part)):
+            kept_results.check_builds(found, part_file(args, *part, "json"))
     done = tables_of(args)
     print(done)
     if args.out:

@@ -1,37 +1,16 @@
 """The parts of judge.py's phases: the command of each part, and the scores read from its results."""
 import collections
 import functools
-import hashlib
 import json
 import pathlib
 import subprocess
-import sys
 
 import protocol
 from protocol import MODELS, STORAGES, TRACKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FROZEN = pathlib.Path(__file__).resolve().parent / "frozen.json"
-KEPT = FROZEN.with_name("results")  # of the final evaluation, compressed
 Part = collections.namedtuple("Part", "name methods types shares")  # one command, for a track and a model
-
-
-def sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def kept_hashes():
-    """{file of a document folder: its SHA-256} of the results that were kept."""
-    path = KEPT / "documents.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def check_document(args, name):
-    """Exits if kept results are of another document of this name."""
-    path = documents_of(args) / name
-    if sha256(path) != kept_hashes().get(name, sha256(path)):
-        sys.exit(f"{path} is not the file that the results in {KEPT} are of (their generated texts can differ between CPUs): remove these results, or "
-                 "go on where they were made")  # fmt: skip
 
 
 def documents_of(args):
@@ -42,7 +21,13 @@ def winnow(args, *words, **more):
     return subprocess.run([str(w) for w in (args.winnow, *words)], check=True, cwd=ROOT, **more)
 
 
-def generated(args, model):
+def build_of(args):
+    """The version and commit that the binary reports."""
+    words = "eval kld --data builtin --lengths 32 --samples 1 --chunks 1 -q --json -".split()
+    return json.loads(winnow(args, *words, stdout=subprocess.PIPE).stdout)["winnow"]
+
+
+def generated(args, model, check):
     """A file of texts: each is the beginning of a window, continued by the model with the full cache."""
     path = documents_of(args) / f"generated-{model}.jsonl"
     if not path.exists():
@@ -55,14 +40,14 @@ def generated(args, model):
             written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", protocol.WRITTEN + 64, "--temp", "0.8", "--seed", i,
                              "--ignore-eos", "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout
             lines.append(json.dumps({"text": prompt + written.decode(errors="replace")}) + "\n")
-        path.write_text("".join(lines))
-        if args.phase == "judgement":
-            check_document(args, path.name)
+        text = "".join(lines).encode()
+        check(path.name, text)
+        path.write_bytes(text)
     return path
 
 
-def task_of(args, model, track):
-    """The task of `winnow eval` and its flags."""
+def task_of(args, model, track, check):
+    """The task of `winnow eval` and its flags. check(name, data): exits if a file that is generated must not have this data."""
     data = documents_of(args)
     if TRACKS[track] is protocol.ANSWERS:
         found = ["ruler", "--raw", "--data", data / (track + "-needle" if model in protocol.NEEDLES_ONLY else track), "-n", "24"]
@@ -71,7 +56,7 @@ def task_of(args, model, track):
         return ["kld", "--data", data / "text.jsonl", "--lengths", protocol.WINDOW, "--chunks", "1"]
     if TRACKS[track] is protocol.STREAM:
         return ["perplexity", "--protocol", "sliding", "--data", data / "text.jsonl", "--lengths", protocol.WINDOW, "--chunks", "1"]
-    return ["kld", "--data", generated(args, model), "--lengths", protocol.PROMPT + protocol.WRITTEN, "--chunks", "1"]
+    return ["kld", "--data", generated(args, model, check), "--lengths", protocol.PROMPT + protocol.WRITTEN, "--chunks", "1"]
 
 
 @functools.cache
@@ -122,9 +107,9 @@ def part_file(args, track, model, part, ending):
     return documents_of(args) / f"{model}-{track}-{part.name}.{ending}"
 
 
-def command_of(args, track, model, part):
-    """The command of a part; it resumes where it was interrupted."""
-    return [args.winnow, "eval", *task_of(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
+def command_of(args, track, model, part, check=lambda name, data: None):
+    """The command of a part; it resumes where it was interrupted. check: as in task_of."""
+    return [args.winnow, "eval", *task_of(args, model, track, check), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
             *budgets(args, model, track, part.shares), "--full-type", "f16", "--cache-types", ",".join(part.types), "-t", args.threads,
             "--results", part_file(args, track, model, part, "jsonl"), "--json", part_file(args, track, model, part, "json")]  # fmt: skip
 

@@ -14,6 +14,7 @@ from harness import WINNOW, CliTest, winnow
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/method"))
 import judge  # noqa: E402
+import kept_results  # noqa: E402
 import parts  # noqa: E402
 import protocol  # noqa: E402
 import tables  # noqa: E402
@@ -113,37 +114,74 @@ class KeptResults(InventedResults):
         super().setUp()
         frozen = json.loads(parts.FROZEN.read_text()) | {"build": "0.1.0+abc"}
         parts.FROZEN.write_text(json.dumps(frozen))
-        self.kept = self.folder / "results"
-        for module, name, value in ((judge, "FROZEN", parts.FROZEN), (judge, "KEPT", self.kept), (parts, "KEPT", self.kept),
-                                    (judge, "check_frozen", lambda args: None)):  # fmt: skip
-            patch = unittest.mock.patch.object(module, name, value)
+        for name, value in (("FROZEN", parts.FROZEN), ("KEPT", self.folder / "results")):
+            patch = unittest.mock.patch.object(kept_results, name, value)
             patch.start()
             self.addCleanup(patch.stop)
         self.results = self.folder / "judgement/bundled-text-q8_0-0.25.jsonl"
         self.text = self.folder / "judgement/text.jsonl"
         self.text.write_text('{"text": "A window."}\n')
+        self.lines = [self.line(sample) for sample in range(4)]
+
+    @staticmethod
+    def line(sample, build="0.1.0+abc"):
+        return json.dumps({"sample": sample, "method": "winnow", "fingerprint": "f", "winnow": build}) + "\n"
+
+    def keep(self):
+        return kept_results.keep(self.args, judge.all_parts(self.args))
+
+    def restore(self):
+        kept_results.restore(self.args, judge.all_parts(self.args))
+        return self.results.read_text().splitlines(keepends=True)
 
     def test_they_go_on_in_another_folder(self):
-        lines = [json.dumps({"winnow": "0.1.0+abc", "kld": i}) + "\n" for i in range(3)]
-        self.results.write_text("".join(lines) + lines[0][:9])
-        judge.keep(self.args)
+        self.results.write_text("".join(self.lines[:3]) + self.lines[3][:9])
+        self.assertEqual(self.keep(), 3)
         self.results.unlink()
-        judge.restore(self.args)
-        self.assertEqual(self.results.read_text(), "".join(lines))
-        self.results.write_text(lines[0])  # what is there already stays
-        judge.restore(self.args)
-        self.assertEqual(self.results.read_text(), lines[0])
+        self.assertEqual(self.restore(), self.lines[:3])
+
+    def test_those_of_two_machines_are_joined(self):
+        self.results.write_text("".join(self.lines[:3]))
+        self.keep()
+        self.results.write_text(self.lines[3] + self.lines[0])
+        self.assertEqual(sorted(self.restore()), self.lines)
+        self.results.write_text(self.lines[3])
+        self.assertEqual(self.keep(), 4)
+        self.results.write_text("")
+        self.assertEqual(sorted(self.restore()), self.lines)
+
+    def test_hashes_of_documents_are_joined(self):
+        generated = self.folder / "judgement/generated-bundled.jsonl"
+        generated.write_text("{}\n")
+        self.keep()
+        generated.unlink()
+        self.keep()
+        self.assertEqual(sorted(kept_results.kept_hashes()), ["generated-bundled.jsonl", "text.jsonl"])
 
     def test_those_of_another_build_or_document_are_refused(self):
-        self.results.write_text(json.dumps({"winnow": "0.1.0+other"}) + "\n")
+        self.results.write_text(self.line(0, "0.1.0+other"))
         with self.assertRaisesRegex(SystemExit, r"found results of 0.1.0\+other, expected those of 0.1.0\+abc"):
-            judge.keep(self.args)
-        self.results.write_text(json.dumps({"winnow": "0.1.0+abc"}) + "\n")
-        judge.keep(self.args)
-        parts.check_document(self.args, "text.jsonl")
+            self.keep()
+        self.results.write_text(self.lines[0])
+        self.keep()
+        kept_results.check_documents(self.args)
         self.text.write_text('{"text": "Another window."}\n')
         with self.assertRaisesRegex(SystemExit, "text.jsonl is not the file that the results"):
-            parts.check_document(self.args, "text.jsonl")
+            kept_results.check_documents(self.args)
+
+    def test_a_part_with_results_of_another_build_is_refused(self):
+        output = {"winnow": "0.1.0+abc", "samples": [{"results": [{}, {"winnow": "0.1.0+abc"}]}]}
+        kept_results.check_builds(output, "a part")
+        output["samples"][0]["results"].append({"winnow": "0.1.0+other"})
+        with self.assertRaisesRegex(SystemExit, r"a part: found results of 0.1.0\+other"):
+            kept_results.check_builds(output, "a part")
+
+    def test_the_binary_is_that_of_the_frozen_commit(self):
+        parts.FROZEN.write_text(json.dumps({"build": parts.build_of(self.args)}))
+        kept_results.check_binary(self.args)
+        parts.FROZEN.write_text(json.dumps({"build": "0.1.0+other"}))
+        with self.assertRaisesRegex(SystemExit, r"expected 0.1.0\+other, which `build` makes"):
+            kept_results.check_binary(self.args)
 
 
 class Methods(CliTest):
