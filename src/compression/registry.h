@@ -15,9 +15,9 @@ namespace winnow::compression {
 // What eviction may do to the keys and values of entries that stay.
 enum class Merging {
   kNone,
-  kHull,           // weighted means of merged rows
+  kHull,           // they become means of merged rows, with non-negative weights
   kDirectionHull,  // likewise; of keys the directions are merged, not the keys themselves
-  kAny,
+  kAny,            // nothing is promised
 };
 
 // What a method guarantees about every KV head under a budget, once the text is longer than it. The

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "base/machine.h"
 #include "base/sanitizer.h"
 #include "fixture.h"
@@ -42,6 +46,12 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
   // list may be allocated for beside those it holds (Cache::max_list_bytes_per_slot).
   constexpr int64_t kHighParts = 8, kSpare = 48;
   const int64_t lists = session->cache_bytes_with_lists() - session->cache_bytes();
+  const auto has_gaps = [](const std::vector<cache::Position>& kept) {
+    return kept.back() - kept.front() + 1 != std::ssize(kept);
+  };
+  if (std::ranges::any_of(KeptEverywhere(*session), has_gaps)) {
+    EXPECT_GT(lists, 0);
+  }
   const int64_t n_allocated = n_entries + n_entries / 16 + n_heads * kSpare;
   EXPECT_LE(lists, n_allocated * session->cache().max_list_bytes_per_slot() + n_heads * kHighParts);
 }

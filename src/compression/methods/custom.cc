@@ -235,7 +235,7 @@ Promise Promises(const CustomConfig& c, int64_t) {
   const int64_t recent = std::max(c.recent, 0);
   Merging merging = Merging::kAny;
   if (c.merge == "none") merging = Merging::kNone;
-  if (c.merge == "next") merging = Merging::kHull;
+  if (c.merge == "next" || c.merge == "nearest" || c.merge == "ema") merging = Merging::kHull;
   return {.exact = c.budget == "uniform" && c.select == "topk",
           .sinks = c.sinks,
           .recent = recent,

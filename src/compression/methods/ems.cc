@@ -382,7 +382,7 @@ Promise Promises(const EmsConfig& c, int64_t budget) {
   return {.exact = false,
           .sinks = regions.sinks,
           .recent = regions.recent,
-          .merging = Merging::kDirectionHull};
+          .merging = c.gamma == 1 ? Merging::kNone : Merging::kDirectionHull};
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
             .names = names,
             .log = log,
             .clock = clock,
-            .file_work = [this](auto task,
-                                auto then) { AddFileWork(std::move(task), std::move(then)); }},
+            .queue_file_task =
+                [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }},
            folder.get()) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
@@ -105,16 +105,6 @@ void Scheduler::Data::Post(Command command) {
 void Scheduler::Data::PostCall(std::function<void()> call,
                                const std::function<void(const RequestError& error)>& fail) {
   Post({.run = std::move(call), .stopped = [fail] { fail(ShuttingDown()); }, .failed = fail});
-}
-
-RequestError Scheduler::Data::LogThrown(const std::exception& problem) noexcept {
-  try {
-    RequestError error = {ErrorKind::kInternal, std::string("internal error: ") + problem.what()};
-    log.Error(error.message);
-    return error;
-  } catch (const std::exception&) {  // no memory even for the message
-    return {ErrorKind::kInternal};
-  }
 }
 
 // An exception ends the call, not the process.

@@ -1,9 +1,9 @@
 // Admission: which request starts, from which session, and whether its bytes are free.
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
 
-#include "base/check.h"
 #include "runtime/scheduler/scheduler_loop.h"
 
 namespace winnow::runtime {
@@ -316,7 +316,7 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
     active_.in_prefill.push_back(
         {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
   } catch (const std::exception&) {
-    if (*session != nullptr) ReturnSession(*job, std::move(*session));
+    job->not_begun = std::move(*session);  // for FailAll: returning it may throw again
     throw;
   }
   counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);

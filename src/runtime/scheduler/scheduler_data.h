@@ -1,6 +1,5 @@
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -44,18 +43,11 @@ struct Scheduler::Data {
   // Posts a command whose caller waits for the outcome; `fail` tells the caller why it was not run.
   void PostCall(std::function<void()> call,
                 const std::function<void(const RequestError& error)>& fail);
-  // Runs `work`; an exception becomes an error. A template, because making a std::function may
-  // throw before the call.
+  // Runs `work`; an exception, mostly std::bad_alloc, becomes an error.
   template <class Work>
   std::optional<RequestError> Guard(const Work& work) {
-    try {
-      work();
-      return std::nullopt;
-    } catch (const std::exception& problem) {  // mostly std::bad_alloc
-      return LogThrown(problem);
-    }
+    return Try(log, "internal error", "", work);
   }
-  RequestError LogThrown(const std::exception& problem) noexcept;
   void RunCommand(const Command& command);
   // Runs commands of `to_run` for at most a part of the gap between tokens (kCommandShare); the
   // others come first in the next round.
@@ -82,9 +74,6 @@ struct Scheduler::Data {
   std::optional<RequestError> ClaimToReplace(const std::string& name, SessionClaim& claim) const;
   // Of a session in memory; what that throws is the outcome.
   SessionOutcome Describe(const std::string& id);
-  // Writes a session in memory; `done` hears how that ended. Error: it has not begun.
-  std::optional<RequestError> QueueSave(const std::string& id, const std::string& name,
-                                        const SessionDone& done);
   std::optional<RequestError> CheckQueue();
   std::optional<RequestError> CheckDraining();
   // Error: draining, or max_waiting files are already waiting to be read or written. Call on the

@@ -1,8 +1,7 @@
 // How requests end, and what is kept of their sequences.
-#include <exception>
+#include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "runtime/scheduler/scheduler_loop.h"
 
 namespace winnow::runtime {
@@ -98,12 +97,12 @@ void SchedulerLoop::EndInPrefill(PrefillEntry& entry, const RequestError* error)
 
 void SchedulerLoop::Fail(Job& job, const RequestError& error) {
   ++counts_.n_failed;
-  if (error.kind == ErrorKind::kInternal) {
-    context_.log.Error("request " + std::to_string(job.id()) + ": " + error.message);
-  }
   job.n_unfinished = 0;
   const Event failed = {.kind = Event::Kind::kFailed, .error = error};
   EndJob(job, &error, {&failed, 1});
+  if (error.kind == ErrorKind::kInternal) {
+    context_.log.Error("request " + std::to_string(job.id()) + ": " + error.message);
+  }
 }
 
 void SchedulerLoop::NotifyCancelled(Job& job) {
@@ -132,7 +131,12 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
 
 // A request leaves when its session is back in the store: after an exception it is tried again.
 void SchedulerLoop::FailAll(const RequestError& error) {
-  while (!waiting_.empty()) Fail(*waiting_.TakeFirst(), error);
+  while (!waiting_.empty()) {
+    Job& job = *waiting_.jobs().front();
+    if (job.not_begun != nullptr) ReturnSession(job, std::move(job.not_begun));
+    job.not_begun = nullptr;
+    Fail(*waiting_.TakeFirst(), error);
+  }
   prefill_.Abandon();
   while (!active_.in_prefill.empty()) {
     if (active_.in_prefill.back().sequence != nullptr)
@@ -146,7 +150,9 @@ void SchedulerLoop::FailAll(const RequestError& error) {
       ReturnSession(*job, sequence.TakeSession());
     }
     active_.running.pop_back();
-    if (--job->n_unfinished == 0) Fail(*job, error);
+    // Not n_unfinished: choices may be missing that were being forked.
+    const auto is_choice = [&](const auto& other) { return other->shared_job() == job; };
+    if (std::ranges::none_of(active_.running, is_choice)) Fail(*job, error);
   }
   store_.EndCopies();
 }

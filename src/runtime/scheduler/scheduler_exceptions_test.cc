@@ -135,13 +135,85 @@ TEST_F(SchedulerExceptionsTest, SoDoThoseThatEvict) {
   EXPECT_GT(n, 20);
 }
 
-// Prompts, decode steps and sessions that leave for their files and come back; then saves, forks
-// and a deletion. Whichever allocation of the scheduler's thread is refused, everybody hears how
-// their request ended, no memory and no name stays taken, and no session is lost.
+// Prompts, decode steps and sessions that leave for their files and come back; then saves, forks, a
+// restore and a deletion. Whichever allocation of the scheduler's thread is refused, everybody
+// hears how their request ended, no memory and no name stays taken, and no session is lost or
+// changed. Names are longer than what a string holds without an allocation.
 class RefusedAllocationTest : public SchedulerExceptionsTest {
  protected:
+  static constexpr int kSessions = 3, kAnswer = 4;  // tokens
+  static std::string Old(int i) { return "conversation-number-" + std::to_string(i); }
+  static std::vector<TokenId> Question(int i) { return Prompt(5, 10 + i); }
+  std::shared_ptr<Answer> Ask(const std::string& session, int question, int64_t max_tokens) {
+    Request request = MakeRequest(Question(question), max_tokens);
+    request.session = session;
+    return Submit(std::move(request));
+  }
+
+  // A receiver that counts; `is_done`: whether it heard of no error.
+  auto Ends(bool* is_done = nullptr) {
+    ++n_wanted_;
+    return [this, is_done](const auto& outcome) {
+      ++n_ended_;
+      if constexpr (requires { std::holds_alternative<RequestError>(outcome); }) {
+        if (is_done != nullptr) *is_done = !std::holds_alternative<RequestError>(outcome);
+      }
+    };
+  }
+
   // False: there were fewer than n in the phase: 0, requests; 1, session calls.
   bool RunWithRefused(int phase, int64_t n) {
+    Open();
+    refused_ = false;
+    n_wanted_ = n_ended_ = 0;
+    const auto run = [&](int now) {
+      testing::RefuseAllocation(now == phase ? n : 0);
+      RunAll();
+      refused_ = refused_ || testing::WasAllocationRefused();
+      testing::RefuseAllocation(0);
+    };
+    std::vector<std::shared_ptr<Answer>> answers;
+    for (int i = 0; i < kSessions; ++i) answers.push_back(Ask(Old(i), i, kAnswer));
+    answers.push_back(Submit(MakeRequest(Prompt(60, 20), 4)));
+    Request choices = MakeRequest(Prompt(30, 21), 3);
+    choices.n = 2;
+    answers.push_back(Submit(std::move(choices)));
+    scheduler_->CreateSession("a-session-that-is-new", MakeRequest(Prompt(50, 22), 0), Ends());
+    run(0);
+    bool is_forked = false, is_restored = false;
+    scheduler_->SaveSession(Old(0), "a-copy-of-number-0", Ends());
+    scheduler_->ForkSession(Old(1), "a-fork-of-number-1", Ends(&is_forked));
+    scheduler_->RestoreSession("what-was-there-before", "a-saved-conversation", Ends(&is_restored));
+    scheduler_->KeptPositions(Old(2), true, Ends());
+    scheduler_->ReadTokens("a-saved-conversation", Ends());
+    scheduler_->DeleteSession("a-session-that-is-new", Ends());
+    scheduler_->ListSessions(Ends());
+    run(1);
+    for (const auto& answer : answers) EXPECT_TRUE(answer->done());
+    EXPECT_EQ(n_ended_, n_wanted_);
+    ExpectNothingTaken();
+    for (int i = 0; i < kSessions; ++i) ExpectText(Old(i), i, *answers[static_cast<size_t>(i)]);
+    if (is_forked) ExpectText("a-fork-of-number-1", 1, *answers[1]);
+    if (is_restored) {
+      EXPECT_EQ(Continue("what-was-there-before", 0), Alone(SavedText(), 2));
+    }
+    scheduler_->Drain();
+    return refused_;
+  }
+  void TryAll(int phase) {
+    if (!testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+    int n_runs = 0;
+    // A sample: all of them take minutes, and later ones repeat what earlier ones did.
+    for (int64_t n = 1; RunWithRefused(phase, n); n += 1 + n / 20) {
+      ASSERT_FALSE(HasFailure()) << "allocation " << n;
+      ++n_runs;
+    }
+    EXPECT_GT(n_runs, 50);
+  }
+
+ private:
+  // With the sessions Old, of which one at a time must leave for the others.
+  void Open() {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     SchedulerOptions options = WithFolder();
@@ -152,61 +224,48 @@ class RefusedAllocationTest : public SchedulerExceptionsTest {
         StepBufferBytes(*engine_, options.max_running, options.defaults.row_block) +
         3 * (bytes->steady + bytes->prefill);
     Make(options);
-    for (int i = 0; i < 3; ++i) Create("old" + std::to_string(i), Prompt(40 + i, i));
-    int n_wanted = 0, n_ended = 0;
-    const auto ends = [&] {
-      ++n_wanted;
-      return [&n_ended](const auto&) { ++n_ended; };
-    };
-    bool refused = false;
-    const auto run = [&](int now) {
-      testing::RefuseAllocation(now == phase ? n : 0);
-      RunAll();
-      refused = refused || testing::WasAllocationRefused();
-      testing::RefuseAllocation(0);
-    };
-    std::vector<std::shared_ptr<Answer>> answers;
-    for (int i = 0; i < 3; ++i) answers.push_back(Ask(i, 4));
-    answers.push_back(Submit(MakeRequest(Prompt(60, 20), 4)));
-    Request choices = MakeRequest(Prompt(30, 21), 3);
-    choices.n = 2;
-    answers.push_back(Submit(std::move(choices)));
-    scheduler_->CreateSession("new", MakeRequest(Prompt(50, 22), 0), ends());
-    run(0);
-    scheduler_->SaveSession("old0", "copy", ends());
-    scheduler_->ForkSession("old1", "fork", ends());
-    scheduler_->KeptPositions("old2", true, ends());
-    scheduler_->DeleteSession("new", ends());
-    scheduler_->ListSessions(ends());
-    run(1);
-    for (const auto& answer : answers) EXPECT_TRUE(answer->done());
-    EXPECT_EQ(n_ended, n_wanted);
+    Create("a-saved-conversation", Prompt(35, 30));
+    scheduler_->SaveSession("a-saved-conversation", "a-saved-conversation", Ends());
+    RunAll();
+    for (int i = 0; i < kSessions; ++i) Create(Old(i), Prompt(40 + i, i));
+  }
+  void ExpectNothingTaken() const {
     const SchedulerState state = scheduler_->state();
     EXPECT_EQ(state.n_running + state.n_waiting, 0);
+    EXPECT_EQ(state.reserved_bytes, state.live_bytes);
     EXPECT_LE(state.fixed_bytes + state.reserved_bytes, state.limit_bytes);
-    for (int i = 0; i < 3; ++i) {
-      const auto again = Ask(i, 2);
-      RunAll();
-      EXPECT_FALSE(again->error) << "session " << i << ": " << again->error->message;
+  }
+  std::vector<TokenId> Continue(const std::string& session, int question) {
+    const auto again = Ask(session, question, 2);
+    RunAll();
+    EXPECT_FALSE(again->error) << session << ": " << again->error->message;
+    return again->tokens();
+  }
+  static std::vector<TokenId> SavedText() {
+    std::vector<TokenId> text = Prompt(35, 30);
+    for (const TokenId token : Question(0)) text.push_back(token);
+    return text;
+  }
+  // The session holds the i-th text, and the first answer unless that failed. Where the receiver
+  // was refused memory, it does not know the answer.
+  void ExpectText(const std::string& session, int i, Answer& first) {
+    std::vector<TokenId> text = Prompt(40 + i, i);
+    const auto add = [&](const std::vector<TokenId>& more) {
+      text.insert(text.end(), more.begin(), more.end());
+    };
+    if (!first.error) {
+      add(Question(i));
+      add(first.tokens());
     }
-    scheduler_->Drain();
-    return refused;
+    add(Question(i));
+    const std::vector<TokenId> answer = Continue(session, i);
+    const bool is_known = first.error || std::ssize(first.tokens()) == kAnswer;
+    if (!is_known) return;
+    EXPECT_EQ(answer, Alone(text, 2)) << session;
   }
-  void TryAll(int phase) {
-    if (!testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
-    int n_runs = 0;
-    // Not every allocation, which takes most of a minute: later ones repeat what earlier ones did.
-    for (int64_t n = 1; RunWithRefused(phase, n); n += 1 + n / 20) {
-      ASSERT_FALSE(HasFailure()) << "allocation " << n;
-      ++n_runs;
-    }
-    EXPECT_GT(n_runs, 50);
-  }
-  std::shared_ptr<Answer> Ask(int session, int64_t max_tokens) {
-    Request request = MakeRequest(Prompt(5, 10 + session), max_tokens);
-    request.session = "old" + std::to_string(session);
-    return Submit(std::move(request));
-  }
+
+  bool refused_ = false;
+  int n_wanted_ = 0, n_ended_ = 0;
 };
 
 TEST_F(RefusedAllocationTest, OfRequestsEndsThemAndLosesNothing) { TryAll(0); }

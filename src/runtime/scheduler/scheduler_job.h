@@ -63,8 +63,11 @@ struct Job {
   int64_t n_reused = 0;
   PrefixReuse reuse = PrefixReuse::kNone;
   int n_unfinished = 0;  // choices
+  // Taken for the request, which then did not begin because of an exception.
+  std::unique_ptr<Session> not_begun = {};
   // To undo a failed request that continues a named session: it works on a copy, or on the session
-  // itself, which had n_before tokens and unread_before when it started.
+  // itself, which then gets back the n_before tokens that it does not read again, and
+  // unread_before.
   bool works_on_copy = false;
   bool took_over_replaced = false;  // it took over the session that it replaces
   int64_t n_before = 0;

@@ -18,9 +18,21 @@ bool MemoryLimit::Free(int64_t n_bytes, const SessionStore::EvictionFilter& spar
     const SessionStore::Eviction eviction = store_.Evict(spared);
     if (eviction.kind == Kind::kNone) return false;
     if (eviction.kind == Kind::kGone) continue;
-    QueueWrite(context_.file_work, store_, eviction.saving, /*evicts=*/true);
+    QueueEviction(eviction.saving);
   }
   return n_bytes <= free();
+}
+
+void MemoryLimit::QueueEviction(const SessionStore::Saving& saving) {
+  try {
+    context_.queue_file_task(saving.write, [this, saving](const RequestError* error) {
+      store_.EndEvict(saving, error);
+    });
+  } catch (const std::exception&) {  // the store counts it as begun
+    const RequestError error = {ErrorKind::kInternal};
+    store_.EndEvict(saving, &error);
+    throw;
+  }
 }
 
 RequestError MemoryLimit::OutOfMemory(const std::string& what, int64_t n_bytes,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/scheduler/scheduler_active.h"
-#include "runtime/scheduler/scheduler_files.h"
+#include "runtime/scheduler/scheduler_context.h"
 #include "runtime/store/session_store.h"
 
 namespace winnow::runtime {
@@ -52,6 +52,7 @@ class MemoryLimit {
   void RetryWaiters();
 
  private:
+  void QueueEviction(const SessionStore::Saving& saving);
   int64_t limit_bytes() const { return context_.options.memory_limit_bytes; }
 
   const SchedulerContext& context_;

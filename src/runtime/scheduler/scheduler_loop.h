@@ -2,16 +2,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "runtime/scheduler/scheduler.h"
 #include "runtime/scheduler/scheduler_active.h"
-#include "runtime/scheduler/scheduler_files.h"
+#include "runtime/scheduler/scheduler_context.h"
 #include "runtime/scheduler/scheduler_job.h"
 #include "runtime/scheduler/scheduler_limit.h"
 #include "runtime/scheduler/scheduler_pace.h"
@@ -118,7 +116,7 @@ class SchedulerLoop {
   void Fail(Job& job, const RequestError& error);
   void NotifyCancelled(Job& job);
   void Keep(Job& job, Sequence& sequence);
-  // Takes the session when nothing can throw any more.
+  // Puts the session into the store if it is worth keeping; an exception leaves it to the caller.
   void ReturnSession(Job& job, std::unique_ptr<Session>&& session);
   // `last`: the final events, sent after the session's name is released.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);

@@ -65,20 +65,20 @@ void NamedSessions::Load(const std::string& id, const Then& then) {
 }
 
 void NamedSessions::ReadOnce(const std::string& id, const std::string& file, const Then& then) {
-  const auto key = std::pair(id, file);
-  std::vector<Then>& waiting = loading_[key];
-  waiting.push_back(then);
-  if (waiting.size() > 1) return;
-  const auto end = [this, key](const RequestError* error) {
+  const std::pair key(id, file);
+  const Then end = [this, key](const RequestError* error) {
     const auto found = loading_.extract(key);
     if (found.empty()) return;
-    for (const Then& one : found.mapped())
+    for (const Then& one : found.mapped()) {
       Try(context_.log, "session", key.second, [&] { one(error); });
+    }
   };
+  const auto [waiting, is_first] = loading_.try_emplace(key);
   try {
-    ReadFile(id, file, /*replaces=*/false, end);
+    waiting->second.push_back(then);
+    if (is_first) ReadFile(id, file, /*replaces=*/false, end);
   } catch (const std::exception&) {
-    loading_.erase(key);
+    if (is_first) loading_.erase(key);
     throw;
   }
 }
@@ -94,8 +94,8 @@ void NamedSessions::ReadFile(const std::string& id, const std::string& file, boo
   }
   const auto max_bytes = store_.ReadMaxBytes(file);
   if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
-  // Before FreeMemory: the session of this name is then not evicted, which would overwrite the file
-  // before it is read.
+  // Before memory is freed: the session of this name is then not evicted, which would overwrite the
+  // file before it is read.
   const auto work = std::make_shared<FileWork>(store_, file);
   ReadWhenMemoryIsFree({.id = id,
                         .file = file,
@@ -129,7 +129,7 @@ void NamedSessions::ReadWhenMemoryIsFree(const FileRead& read) {
         Try(context_.log, "session", read.file, [&] { PutRead(read, std::move(*idle)); });
     read.then(failed ? &*failed : nullptr);
   };
-  context_.file_work(store_.MakeReader(read.file, read.max_bytes, idle), end);
+  context_.queue_file_task(store_.MakeReader(read.file, read.max_bytes, idle), end);
   memory_.AddReading(read.max_bytes);
 }
 
@@ -165,27 +165,44 @@ void NamedSessions::BeginSaves() {
   saves_on_end_ = true;
   std::vector<std::string> names;
   for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
-  for (const std::string& name : names) QueueSave(name);
+  for (const std::string& name : names) SaveIfChanged(name);
 }
 
 // Sessions that are not written here are left to SaveAll, which logs why it cannot save them.
-void NamedSessions::QueueSave(const std::string& id) {
+void NamedSessions::SaveIfChanged(const std::string& id) {
   const IdleSession* idle = store_.Find(id);
   if (context_.options.session_path.empty() || idle == nullptr || idle->copied || idle->saved)
     return;
-  const auto begun = BeginSave(id, id);
-  const auto* saving = std::get_if<SessionStore::Saving>(&begun);
-  if (saving == nullptr) return;
-  QueueWrite(context_.file_work, store_, *saving, /*evicts=*/false);
+  Try(context_.log, "session", id, [&] { Save(id, id, {}); });
+}
+
+std::optional<RequestError> NamedSessions::Save(const std::string& id, const std::string& file,
+                                                const Then& then) {
+  const auto begun = BeginSave(id, file);
+  if (const auto* refused = std::get_if<RequestError>(&begun)) return *refused;
+  const auto& saving = std::get<SessionStore::Saving>(begun);
+  try {
+    context_.queue_file_task(saving.write, [this, saving, then](const RequestError* error) {
+      const auto failed = Try(context_.log, "session", saving.file,
+                              [&] { store_.EndSave(saving, error == nullptr); });
+      if (then) then(error == nullptr && failed ? &*failed : error);
+    });
+  } catch (const std::exception&) {  // the store counts it as begun
+    store_.EndSave(saving, /*is_written=*/false);
+    throw;
+  }
+  return std::nullopt;
 }
 
 void NamedSessions::SaveAll() {
   if (context_.options.session_path.empty()) return;
   for (const IdleSession& session : store_.sessions()) {
     if (session.name.empty() || session.saved) continue;
-    if (const auto saved = store_.Save(session, session.name); !saved) {
+    Try(context_.log, "session", session.name, [&] {
+      const auto saved = store_.Save(session, session.name);
+      if (saved) return;
       context_.log.Error("session " + session.name + " is not saved: " + saved.error().message);
-    }
+    });
   }
 }
 
@@ -287,12 +304,12 @@ void NamedSessions::ReadTokens(
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
   const auto work = std::make_shared<FileWork>(store_, id);
-  context_.file_work(store_.MakeTextReader(id, read),
-                     [work, read, done](const RequestError* error) {
-                       work->End();
-                       if (error != nullptr) return done(*error);
-                       done(std::move(*read));
-                     });
+  context_.queue_file_task(store_.MakeTextReader(id, read),
+                           [work, read, done](const RequestError* error) {
+                             work->End();
+                             if (error != nullptr) return done(Copy(*error));
+                             done(std::move(*read));
+                           });
 }
 
 void NamedSessions::KeptPositions(
@@ -312,12 +329,12 @@ void NamedSessions::KeptPositions(
     return done(RequestError{ErrorKind::kBusy, "session " + id + " is being read"});
   }
   Load(id, [this, id, by_head, done](const RequestError* error) {
-    if (error != nullptr) return done(*error);
+    if (error != nullptr) return done(Copy(*error));
     const IdleSession& idle = *store_.Find(id);
     std::variant<KeptTokens, RequestError> kept;
     const auto failed = Try(context_.log, "session", id,
                             [&] { kept = Kept(*idle.session, idle.n_document, by_head); });
-    if (failed) kept = *failed;
+    if (failed) kept = Copy(*failed);
     done(std::move(kept));
   });
 }

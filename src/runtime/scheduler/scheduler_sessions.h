@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,7 +12,7 @@
 
 #include "runtime/scheduler/scheduler.h"
 #include "runtime/scheduler/scheduler_active.h"
-#include "runtime/scheduler/scheduler_files.h"
+#include "runtime/scheduler/scheduler_context.h"
 #include "runtime/scheduler/scheduler_limit.h"
 #include "runtime/store/session_store.h"
 
@@ -44,19 +45,16 @@ class NamedSessions {
   // Loads `from`, and copies it when there is room.
   void Fork(const std::string& from, const std::string& to, const Then& then);
 
-  // Prepares a save, which the caller runs in another thread and then passes to EndSave. Requires:
-  // the session is in memory. Errors (kBusy): the same state is already being saved to this file;
-  // the file is waiting to be read; another session has the file's name and is in use or unsaved.
-  std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
-                                                             const std::string& file);
-  void EndSave(const SessionStore::Saving& saving, bool is_written) {
-    store_.EndSave(saving, is_written);
-  }
+  // Writes a session in memory to a file on the I/O thread; `then` hears how that ended. Errors
+  // (kBusy), before anything is queued: the same state is already being saved to this file; the
+  // file is waiting to be read; another session has the file's name and is in use or unsaved.
+  std::optional<RequestError> Save(const std::string& id, const std::string& file,
+                                   const Then& then);
   // If there is a folder, saves idle sessions on the I/O thread, now and when Ended is called.
   void BeginSaves();
   // A request that used the session has ended.
   void Ended(const std::string& id) {
-    if (saves_on_end_) QueueSave(id);
+    if (saves_on_end_) SaveIfChanged(id);
   }
   // Saves those that are left in the calling thread.
   void SaveAll();
@@ -95,7 +93,9 @@ class NamedSessions {
   // Of a session in memory. False: it waits for memory, and calls `then` later.
   std::variant<bool, RequestError> PutFork(const std::string& from, const std::string& to,
                                            const Then& then);
-  void QueueSave(const std::string& id);
+  std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
+                                                             const std::string& file);
+  void SaveIfChanged(const std::string& id);
 
   const SchedulerContext& context_;
   const ActiveRequests& active_;

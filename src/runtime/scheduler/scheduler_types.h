@@ -44,7 +44,7 @@ struct SchedulerOptions {
   SessionOptions defaults = {};   // for requests without options
   std::string session_path = {};  // folder of saved sessions; empty: sessions live in memory only
   // Called before a file is read, written or removed, in the thread that does it; not for the files
-  // that Drain writes last (SchedulerLoop::SaveAll).
+  // that Drain writes last (NamedSessions::SaveAll).
   std::function<void()> on_file_work = {};
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/session/prefill.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/check.h"
 #include "runtime/session/session_data.h"
@@ -20,13 +21,18 @@ void Prefill::Begin(std::span<const Prompt> prompts) {
   WINNOW_CHECK(!active());
   works_.clear();
   n_all_ = 0;
-  for (const Prompt& prompt : prompts) {
-    Work& work = works_.emplace_back();
-    work.prompt = prompt;
-    n_all_ += work.n_left();
-    if (const auto ready = Prepare(work); !ready) work.failure = ready.error();
+  try {
+    for (const Prompt& prompt : prompts) {
+      Work& work = works_.emplace_back();
+      work.prompt = prompt;
+      n_all_ += work.n_left();
+      if (const auto ready = Prepare(work); !ready) work.failure = ready.error();
+    }
+    BeginPass();
+  } catch (const std::exception&) {
+    Abandon();
+    throw;
   }
-  BeginPass();
 }
 
 Result<void> Prefill::Prepare(Work& work) const {
@@ -208,6 +214,7 @@ void Prefill::Drop(size_t prompt) {
     if (!deciding_) step_.Drop(i);
     DropFromPass(work);
   }
+  work.dropped = true;
   const auto is_left = [this](const Part& part) {
     return !works_[part.work].dropped && !works_[part.work].failure;
   };
@@ -215,12 +222,11 @@ void Prefill::Drop(size_t prompt) {
 }
 
 void Prefill::Abandon() {
-  if (!active()) return;
-  for (const Part& part : pass_) {
-    Work& work = works_[part.work];
-    if (!work.dropped) DropFromPass(work);
+  // Not only those in pass_: after an exception, calls may have begun that it does not list.
+  for (Work& work : works_) {
+    if (!work.dropped && !work.failure && work.n_left() > 0) DropFromPass(work);
   }
-  if (!deciding_) step_.Abandon();
+  if (active() && !deciding_) step_.Abandon();
   deciding_ = false;
   pass_.clear();
 }

@@ -65,8 +65,8 @@ bool SessionNames::Close(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = busy_.find(name);
   if (found != busy_.end() && found->second) return false;
-  if (found != busy_.end()) busy_.erase(found);
   closed_.push_back(name);
+  if (found != busy_.end()) busy_.erase(found);
   if (closed_.size() > kMaxClosed) closed_.pop_front();
   return true;
 }

@@ -146,9 +146,7 @@ SessionStore::Eviction SessionStore::Evict(const EvictionFilter& spared) {
     session = Oldest(spared);
   }
   if (session == nullptr) return {};
-  if (!session->name.empty() && folder_ == nullptr) {
-    log_.Info("session " + session->name + " was closed: its memory is needed");
-  } else if (!session->name.empty() && !session->saved) {
+  if (!session->name.empty() && folder_ != nullptr && !session->saved) {
     // The file must survive the process, not a power failure, so do not wait for the disk, unless
     // it replaces a file that is safely on disk.
     const Durability durability =
@@ -158,7 +156,10 @@ SessionStore::Eviction SessionStore::Evict(const EvictionFilter& spared) {
     saving_.at(session->session.get()).evicting_bytes = session->bytes;
     return leaves;
   }
-  Take(*session);
+  const IdleSession gone = Take(*session);
+  if (!gone.name.empty() && folder_ == nullptr) {
+    log_.Info("session " + gone.name + " was closed: its memory is needed");
+  }
   return {.kind = Eviction::Kind::kGone};
 }
 

@@ -39,7 +39,8 @@ Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
   }
   in.clear();
   if (!(in >> word) || word != kDocument || !(in >> notes.n_document)) notes.n_document = 0;
-  if (notes.n_document < 0 || notes.n_document > info.n_tokens) notes.n_document = 0;
+  const int64_t n_text = info.n_tokens + std::ssize(notes.unread);
+  if (notes.n_document < 0 || notes.n_document > n_text) notes.n_document = 0;
   return notes;
 }
 

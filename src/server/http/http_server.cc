@@ -60,7 +60,7 @@ struct HttpServer::Data {
   }
   void Take(tcp::socket socket) {
     if (options.on_connection) options.on_connection();
-    // Over the limit, close without an error reply: it would need the resources that ran out.
+    // Over the limit, close without an error response: it would need the resources that ran out.
     if (shared.n_connections >= options.max_connections) return;
     auto connection = tls ? MakeTlsConnection(std::move(socket), *tls, shared)
                           : MakeConnection(std::move(socket), shared);

@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-// A request without its transport.
+// An HTTP request, read to its end.
 struct HttpRequest {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -43,7 +43,7 @@ class Exchange {
   virtual void BeginStream(HttpResponse head) = 0;  // its body is ignored
   virtual void Write(std::string bytes) = 0;
   virtual void End() = 0;
-  // `closed` is called once if the client goes away before the answer is complete.
+  // `closed` is called once if the client goes away before the response is complete.
   virtual void OnClosed(std::function<void()> closed) = 0;
   // Runs `work` on the exchange's thread. Thread-safe.
   virtual void Post(std::function<void()> work) = 0;

@@ -109,12 +109,14 @@ struct Service::Route {
   OnlyId get_id = nullptr;
   OnlyId delete_id = nullptr;
   WithId post_id = nullptr;
-  WithId get_call_id = nullptr;
+  WithId get_with_request = nullptr;
   const char* unsupported = nullptr;  // POST is a 501 with this message
   bool is_private = false;            // GET shows what clients have written
   bool has_slashes = false;           // "{}" may match slashes
 
-  bool has_get() const { return get != nullptr || get_id != nullptr || get_call_id != nullptr; }
+  bool has_get() const {
+    return get != nullptr || get_id != nullptr || get_with_request != nullptr;
+  }
   bool has_post() const { return post != nullptr || post_id != nullptr || unsupported != nullptr; }
   std::string Methods() const {
     std::string methods;
@@ -150,7 +152,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
        .get_id = GetSession,
        .delete_id = DeleteSession,
        .is_private = true},
-      {.pattern = "/v1/sessions/{}/kept", .get_call_id = SessionKept, .is_private = true},
+      {.pattern = "/v1/sessions/{}/kept", .get_with_request = SessionKept, .is_private = true},
       {.pattern = "/v1/sessions/{}/events", .get_id = SessionEvents, .is_private = true},
       {.pattern = "/v1/sessions/{}/fork", .post_id = ForkSession},
       {.pattern = "/v1/sessions/{}/save", .post_id = SaveSession},
@@ -341,7 +343,8 @@ void Service::Dispatch(const Route& route, const HttpRequest& request, const Exc
   if (request.method == "GET" || request.method == "HEAD") {
     if (route.get != nullptr) return route.get(context, request, exchange);
     if (route.get_id != nullptr) return route.get_id(context, exchange, id);
-    if (route.get_call_id != nullptr) return route.get_call_id(context, request, exchange, id);
+    if (route.get_with_request != nullptr)
+      return route.get_with_request(context, request, exchange, id);
   }
   if (request.method == "POST") {
     if (route.unsupported != nullptr) {

@@ -22,10 +22,6 @@ RequestError InvalidName() {
 
 RequestError NotFound() { return {ErrorKind::kNotFound, "there is no such session"}; }
 
-bool Succeeded(const Scheduler::SessionOutcome& outcome) {
-  return std::holds_alternative<SessionInfo>(outcome);
-}
-
 }  // namespace
 
 // While draining, no file work may begin: clients that keep saving and loading would keep the
@@ -62,10 +58,9 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
           return done(*refused);
         }
         data.loop.sessions().Fork(from, to, [=, &data](const RequestError* error) {
-          const SessionOutcome outcome = error != nullptr ? *error : data.Describe(to);
           claim_from->Release(true);
-          claim_to->Release(Succeeded(outcome));
-          done(outcome);
+          claim_to->Release(error == nullptr);
+          done(error != nullptr ? Copy(*error) : data.Describe(to));
         });
       },
       done);
@@ -83,11 +78,16 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
         if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
         data.loop.sessions().Load(id, [&data, id, name, claim, done](const RequestError* error) {
           claim->Release(true);
-          if (error != nullptr) return done(*error);
+          if (error != nullptr) return done(Copy(*error));
           std::optional<RequestError> refused;
-          const auto thrown = data.Guard([&] { refused = data.QueueSave(id, name, done); });
-          if (thrown) refused = thrown;
-          if (refused) done(*refused);
+          auto thrown = data.Guard([&] {
+            refused = data.loop.sessions().Save(
+                id, name, [saved = data.Describe(id), done](const RequestError* failed) mutable {
+                  done(failed != nullptr ? Copy(*failed) : std::move(saved));
+                });
+          });
+          if (thrown) refused = std::move(thrown);
+          if (refused) done(std::move(*refused));
         });
       },
       done);
@@ -97,24 +97,6 @@ Scheduler::SessionOutcome Scheduler::Data::Describe(const std::string& id) {
   SessionOutcome outcome;
   if (const auto thrown = Guard([&] { outcome = loop.sessions().Describe(id); })) outcome = *thrown;
   return outcome;
-}
-
-std::optional<RequestError> Scheduler::Data::QueueSave(const std::string& id,
-                                                       const std::string& name,
-                                                       const SessionDone& done) {
-  const SessionOutcome saved = loop.sessions().Describe(id);
-  const auto begun = loop.sessions().BeginSave(id, name);
-  if (const auto* refused = std::get_if<RequestError>(&begun)) return *refused;
-  const auto& saving = std::get<SessionStore::Saving>(begun);
-  const auto failed = Guard([&] {
-    AddFileWork(saving.write, [this, saving, saved, done](const RequestError* error) {
-      const auto thrown = Guard([&] { loop.sessions().EndSave(saving, error == nullptr); });
-      if (error == nullptr && !thrown) return done(saved);
-      done(error != nullptr ? *error : *thrown);
-    });
-  });
-  if (failed) loop.sessions().EndSave(saving, false);
-  return failed;
 }
 
 void Scheduler::RestoreSession(const std::string& id, const std::string& name,
@@ -132,9 +114,8 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
               RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
         }
         const auto end = [&data, id, existed, claim, done](const RequestError* error) {
-          const SessionOutcome outcome = error != nullptr ? *error : data.Describe(id);
-          claim->Release(existed || Succeeded(outcome));
-          done(outcome);
+          claim->Release(existed || error == nullptr);
+          done(error != nullptr ? Copy(*error) : data.Describe(id));
         };
         data.loop.sessions().Restore(id, name, end);
       },
@@ -148,7 +129,7 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
         if (auto ends = data.CheckDraining()) return done(*ends);
         const auto claim = std::make_shared<SessionClaim>(data.names);
         if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
-        const SessionOutcome found = data.loop.sessions().FindToDelete(id);
+        SessionOutcome found = data.loop.sessions().FindToDelete(id);
         if (const auto* error = std::get_if<RequestError>(&found)) {
           claim->Release(error->kind != ErrorKind::kNotFound);
           return done(found);
@@ -166,12 +147,13 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           if (removed) return std::nullopt;
           return RequestError{ErrorKind::kInternal, removed.error().message};
         };
-        data.AddFileWork(remove, [&data, id, found, work, claim, done](const RequestError* error) {
+        const auto end = [&data, id, found, work, claim, done](const RequestError* error) mutable {
           work->End();
           data.loop.sessions().EndDelete(id, error == nullptr);
           claim->Release(error != nullptr);
-          done(error == nullptr ? found : *error);
-        });
+          done(error != nullptr ? Copy(*error) : std::move(found));
+        };
+        data.AddFileWork(remove, end);
       },
       done);
 }

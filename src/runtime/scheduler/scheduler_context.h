@@ -23,14 +23,13 @@ struct SchedulerContext {
   SessionNames& names;
   Log& log;
   const Clock& clock;
-  QueueFileTask file_work;
+  QueueFileTask queue_file_task;
 };
 
-// Queues a write that the store has begun, and ends it there, also if this throws.
-void QueueWrite(const QueueFileTask& file_work, SessionStore& store,
-                const SessionStore::Saving& saving, bool evicts);
+// Without its text if memory for that is refused.
+RequestError Copy(const RequestError& error) noexcept;
 
-// Logs what was thrown. `name`: of `what`, such as a session.
+// Logs what was thrown. `name`: of `what`, such as a session, or empty.
 RequestError LogThrown(Log& log, const char* what, const std::string& name,
                        const std::exception& problem) noexcept;
 // The error of what `work` throws, which is logged.
