@@ -95,7 +95,8 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
 
 Scheduler::SessionOutcome Scheduler::Data::Describe(const std::string& id) {
   SessionOutcome outcome;
-  if (const auto thrown = Guard([&] { outcome = loop.sessions().Describe(id); })) outcome = *thrown;
+  auto thrown = Guard([&] { outcome = loop.sessions().Describe(id); });
+  if (thrown) outcome = std::move(*thrown);
   return outcome;
 }
 
