@@ -15,6 +15,9 @@ using compression::Phase;
 
 // Smaller caches are read (almost) entirely from the CPU's caches.
 constexpr int64_t kGatherFromBytes = 8 << 20;
+// Tokens of a prefill call from which its working memory is freed: it can be as large as what the
+// call leaves in the cache. Generating needs little of it.
+constexpr int64_t kLongCall = 1024;
 
 }  // namespace
 
@@ -238,6 +241,10 @@ Result<void> Compressor::EndCall(const cache::Cache& cache) {
   invariants_.CheckBytes(cache, MakeLimits());
   if (kChecksInvariants && options_.Evicts(call_.phase)) {
     invariants_.CheckSizes(StartPlan(cache).KeepsSizes(call_.phase, progress_.budget, 0));
+  }
+  if (call_.phase == Phase::kPrefill && call_.n_rows >= kLongCall) {
+    scratch_ = {};
+    plans_ = {};
   }
   return invariants_.FirstViolation();
 }
