@@ -173,6 +173,7 @@ class RefusedAllocationTest : public SchedulerExceptionsTest {
       testing::RefuseAllocation(0);
     };
     std::vector<std::shared_ptr<Answer>> answers;
+    answers.reserve(kSessions + 2);
     for (int i = 0; i < kSessions; ++i) answers.push_back(Ask(Old(i), i, kAnswer));
     answers.push_back(Submit(MakeRequest(Prompt(60, 20), 4)));
     Request choices = MakeRequest(Prompt(30, 21), 3);
