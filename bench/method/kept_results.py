@@ -3,9 +3,13 @@ import hashlib
 import json
 import lzma
 import os
+import pathlib
 import sys
 
-from parts import FROZEN, build_of, documents_of, part_file
+from parts import FROZEN, documents_of, part_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from binary import build_of  # noqa: E402
 
 KEPT = FROZEN.with_name("results")
 
@@ -26,8 +30,8 @@ def check_builds(output, where):
 
 
 def check_binary(args):
-    if build_of(args) != frozen_build():
-        sys.exit(f"{args.winnow} is {build_of(args)}, expected {frozen_build()}, which `build` makes")
+    if (found := build_of(args.winnow)) != frozen_build():
+        sys.exit(f"{args.winnow} is {found}, expected {frozen_build()}, which `build` makes")
 
 
 def write(path, data):

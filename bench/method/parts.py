@@ -21,12 +21,6 @@ def winnow(args, *words, **more):
     return subprocess.run([str(w) for w in (args.winnow, *words)], check=True, cwd=ROOT, **more)
 
 
-def build_of(args):
-    """The version and commit that the binary reports."""
-    words = "eval kld --data builtin --lengths 32 --samples 1 --chunks 1 -q --json -".split()
-    return json.loads(winnow(args, *words, stdout=subprocess.PIPE).stdout)["winnow"]
-
-
 def generated(args, model, check):
     """A file of texts: each is the beginning of a window, continued by the model with the full cache."""
     path = documents_of(args) / f"generated-{model}.jsonl"

@@ -22,10 +22,10 @@ import pathlib
 import shlex
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "bench")]
+from binary import build_of  # noqa: E402
 from page import BUNDLED, current, write_page  # noqa: E402
 from row import SHORT_HOURS  # noqa: E402
 from watch import watch  # noqa: E402
@@ -41,15 +41,6 @@ def rows_of(paper):
 def hours_of(row, n_beds=len(BEDS)):
     """Hours on two cores, for all models."""
     return (row.hours or SHORT_HOURS) * (1 + (n_beds if row.on_beds else 0)) if row.commands else 0
-
-
-def build_of(winnow):
-    """The version and commit that a binary reports."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "out.json"
-        subprocess.run([str(winnow), *shlex.split("eval kld --data builtin --lengths 32 --samples 1 --chunks 1 -q --json"), str(out)],
-                       stdout=subprocess.DEVNULL, check=True)
-        return json.loads(out.read_text())["winnow"]
 
 
 def is_in_repository(build):

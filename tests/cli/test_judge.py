@@ -177,7 +177,7 @@ class KeptResults(InventedResults):
             kept_results.check_builds(output, "a part")
 
     def test_the_binary_is_that_of_the_frozen_commit(self):
-        parts.FROZEN.write_text(json.dumps({"build": parts.build_of(self.args)}))
+        parts.FROZEN.write_text(json.dumps({"build": kept_results.build_of(WINNOW)}))
         kept_results.check_binary(self.args)
         parts.FROZEN.write_text(json.dumps({"build": "0.1.0+other"}))
         with self.assertRaisesRegex(SystemExit, r"expected 0.1.0\+other, which `build` makes"):
