@@ -1,7 +1,7 @@
 #include "cache/cache.h"
+#include "cache/testing/bytes_in_use.h"
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/machine.h"
-#include "base/sanitizer.h"
 #include "base/thread_pool.h"
 #include "cache/testing/checked_cache.h"
 #include "gguf/tensor_type.h"
@@ -264,20 +263,9 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   EXPECT_TRUE(cache->Entries(0, 1).empty());
 }
 
-// Bytes allocated and not freed; -1 if the allocator does not report them.
-int64_t BytesInUse() {
-#if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
-#if __GLIBC_PREREQ(2, 33)
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
-#endif
-#endif
-  return -1;
-}
-
 // After a long prompt no list keeps the prompt's length.
 TEST(CacheShared, TheTablesShrinkToo) {
-  if (BytesInUse() < 0) GTEST_SKIP() << "skipped: the allocator does not tell";
+  if (testing::BytesInUse() < 0) GTEST_SKIP() << "skipped: the allocator does not tell";
   constexpr int64_t kSlots = 1 << 16;
   constexpr int kHeads = 8;
   const auto backend = kernels::MakeReferenceBackend();
@@ -292,10 +280,10 @@ TEST(CacheShared, TheTablesShrinkToo) {
   const Matrix k = {memory.get(), 0, kSlots, kHeads, kHeads};
   std::vector<Position> positions(kSlots);
   std::iota(positions.begin(), positions.end(), 0);
-  const int64_t before = BytesInUse();
+  const int64_t before = testing::BytesInUse();
   ASSERT_TRUE(cache->Append(0, k, k, positions).has_value());
   constexpr int64_t kPerSlot = 2 + 2 + 4 + 8;  // row, factor and count, column
-  EXPECT_GT(BytesInUse() - before, kSlots * kHeads * kPerSlot);
+  EXPECT_GT(testing::BytesInUse() - before, kSlots * kHeads * kPerSlot);
   {
     Plan plan = {.layer = 0, .heads = std::vector<HeadPlan>(kHeads)};
     for (HeadPlan& head : plan.heads) {
@@ -304,9 +292,9 @@ TEST(CacheShared, TheTablesShrinkToo) {
     cache->Apply(plan);
   }
   // Buffers of one head stay for the next plan, until the next call.
-  EXPECT_LT(BytesInUse() - before, kSlots * kPerSlot);
+  EXPECT_LT(testing::BytesInUse() - before, kSlots * kPerSlot);
   cache->BeginCall(Phase::kDecode, 1);
-  EXPECT_LT(BytesInUse() - before, 64 << 10);
+  EXPECT_LT(testing::BytesInUse() - before, 64 << 10);
 }
 
 TEST(CacheCapped, DistancesStopAtTheCap) {

@@ -1,30 +1,18 @@
 // Memory of the lists of slots and positions, and that it is freed.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
-#include "base/sanitizer.h"
 #include "cache/cache.h"
+#include "cache/testing/bytes_in_use.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {
 namespace {
-
-// Bytes allocated and not freed; -1 if the allocator does not report them.
-int64_t BytesInUse() {
-#if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
-#if __GLIBC_PREREQ(2, 33)
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
-#endif
-#endif
-  return -1;
-}
 
 class CacheLists : public ::testing::Test {
  protected:
@@ -77,7 +65,7 @@ class CacheLists : public ::testing::Test {
 };
 
 TEST_F(CacheLists, AFullCacheHasNone) {
-  const int64_t before = BytesInUse();
+  const int64_t before = testing::BytesInUse();
   Append(32768);
   Append(1);
   EXPECT_EQ(cache_->list_bytes(), 0);
@@ -86,11 +74,11 @@ TEST_F(CacheLists, AFullCacheHasNone) {
   EXPECT_EQ(cache_->positions(1, 2).size(), 1000u);
   cache_->BeginCall(Phase::kDecode, 1);  // frees buffers
   if (before < 0) GTEST_SKIP() << "skipped: the allocator does not tell what it handed out";
-  EXPECT_LT(BytesInUse() - before, 16 << 10);  // the view of 1000 positions
+  EXPECT_LT(testing::BytesInUse() - before, 16 << 10);  // the view of 1000 positions
 }
 
 TEST_F(CacheLists, AnEntryTakesFourBytesAfterAnEviction) {
-  const int64_t before = BytesInUse();
+  const int64_t before = testing::BytesInUse();
   Append(32768);
   Compress(/*same=*/false);
   constexpr int64_t kLeft = 32768 / 64;
@@ -102,7 +90,7 @@ TEST_F(CacheLists, AnEntryTakesFourBytesAfterAnEviction) {
   EXPECT_LE(cache_->list_bytes(), 2 * kHeads * ((kLeft + 1 + 48) * 4 + 8));
   if (before < 0) GTEST_SKIP() << "skipped: the allocator does not tell what it handed out";
   // list_bytes counts what is allocated. Append announced a call, which freed the buffers.
-  EXPECT_LT(BytesInUse() - before, cache_->list_bytes() + (16 << 10));
+  EXPECT_LT(testing::BytesInUse() - before, cache_->list_bytes() + (16 << 10));
 }
 
 TEST_F(CacheLists, HeadsThatKeepTheSameShareOne) {

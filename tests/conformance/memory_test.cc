@@ -4,6 +4,7 @@
 
 #include "base/machine.h"
 #include "base/sanitizer.h"
+#include "cache/testing/bytes_in_use.h"
 #include "fixture.h"
 
 // Memory is really freed: compares the system's figures with the cache's.
@@ -54,6 +55,24 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
   }
   const int64_t n_allocated = n_entries + n_entries / 16 + n_heads * kSpare;
   EXPECT_LE(lists, n_allocated * session->cache().max_list_bytes_per_slot() + n_heads * kHighParts);
+}
+
+// Working memory is not counted, so a session must not keep that of its prompt.
+TEST_P(Memory, OfThePromptIsFreed) {
+  if (cache::testing::BytesInUse() < 0) GTEST_SKIP() << "skipped: the allocator does not tell";
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
+  spec.n_layers = 8;
+  spec.context = 4096;
+  const auto engine = runtime::testing::TinyEngine(spec);
+  const auto read = [&] {
+    auto session = Open(*engine, GetParam(), {.size = 256, .context = 4096});
+    EXPECT_TRUE(session->Prefill(Tokens(2048)).value());
+    return session;
+  };
+  const auto first = read();  // the threads' buffers
+  const int64_t before = cache::testing::BytesInUse();
+  const auto session = read();
+  EXPECT_LT(cache::testing::BytesInUse() - before, session->cache_bytes_with_lists() + (256 << 10));
 }
 
 std::vector<std::string> MethodsWithBudget() {

@@ -15,9 +15,9 @@ using compression::Phase;
 
 // Smaller caches are read (almost) entirely from the CPU's caches.
 constexpr int64_t kGatherFromBytes = 8 << 20;
-// Tokens of a prefill call from which its working memory is freed: it can be as large as what the
-// call leaves in the cache. Generating needs little of it.
-constexpr int64_t kLongCall = 1024;
+// Tokens of a text from which a prefill call's working memory is freed: it grows with the entries,
+// and can be as large as what the call leaves in the cache. Generating needs little of it.
+constexpr int64_t kLongText = 1024;
 
 }  // namespace
 
@@ -242,7 +242,7 @@ Result<void> Compressor::EndCall(const cache::Cache& cache) {
   if (kChecksInvariants && options_.Evicts(call_.phase)) {
     invariants_.CheckSizes(StartPlan(cache).KeepsSizes(call_.phase, progress_.budget, 0));
   }
-  if (call_.phase == Phase::kPrefill && call_.n_rows >= kLongCall) {
+  if (call_.phase == Phase::kPrefill && progress_.n_seen >= kLongText) {
     scratch_ = {};
     plans_ = {};
   }
