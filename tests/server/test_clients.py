@@ -113,7 +113,8 @@ def tool_template(call):
 
 
 class ForcedCalls:
-    """Forced calls match their schema, in each form that models use."""
+    """Forced calls match their schema, in each form that models use. The servers are deterministic: a stream's call is compared with
+    that of another request. No argument is without a limit: the model could write to the end of its tokens."""
 
     setUp = OpenAi.setUp
     create = OpenAi.create
@@ -129,7 +130,7 @@ class ForcedCalls:
             self.assertIsInstance(arguments, dict)
 
     def test_forced_calls(self):
-        schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "maximum": 99}},
+        schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 0, "maximum": 99}},
                   "required": ["city", "days"], "additionalProperties": False}
         tools = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}},
                  {"type": "function", "function": {"name": "stop"}}]
@@ -161,17 +162,17 @@ class ForcedCalls:
 
 @needs("openai")
 class HermesCalls(ForcedCalls, ServerTest):
-    flags = ("--chat-template", tool_template("<tool_call>{{ c | tojson }}</tool_call>"))
+    flags = ("--deterministic", "--chat-template", tool_template("<tool_call>{{ c | tojson }}</tool_call>"))
 
 
 @needs("openai")
 class Llama3Calls(ForcedCalls, ServerTest):
-    flags = ("--chat-template", tool_template("<|python_tag|>{{ c | tojson }}"))
+    flags = ("--deterministic", "--chat-template", tool_template("<|python_tag|>{{ c | tojson }}"))
 
 
 @needs("openai")
 class MistralCalls(ForcedCalls, ServerTest):
-    flags = ("--chat-template", tool_template("[TOOL_CALLS] [{{ c | tojson }}]"))
+    flags = ("--deterministic", "--chat-template", tool_template("[TOOL_CALLS] [{{ c | tojson }}]"))
 
 
 @needs("langchain_openai")
@@ -192,12 +193,14 @@ class LangChain(ServerTest):
         self.assertGreater(sum(chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata), 0)
 
     def test_tools(self):
-        """The second turn of an agent: tools, a call and its result."""
+        """The second turn of an agent: tools, a call and its result. A free string as an argument could be longer than max_tokens."""
+        from typing import Literal
+
         from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
         from langchain_core.tools import tool
 
         @tool
-        def get_weather(city: str) -> str:
+        def get_weather(city: Literal["Oslo", "Rome"]) -> str:
             """The weather of a city."""
             return city
 
@@ -210,7 +213,7 @@ class LangChain(ServerTest):
         self.assertIn(answer.response_metadata["finish_reason"], ("stop", "length", "tool_calls"))
         self.assertGreater(answer.usage_metadata["input_tokens"], first.usage_metadata["input_tokens"] + 20, "and the call")
         try:
-            forced = self.chat(max_tokens=400).bind_tools([get_weather], tool_choice="any").invoke("Hello")
+            forced = self.chat(max_tokens=400).bind_tools([get_weather], tool_choice="any", strict=True).invoke("Hello")
         except openai_error() as error:
             self.skip_without_grammars(error)
         self.assertEqual([(call["name"], list(call["args"])) for call in forced.tool_calls], [("get_weather", ["city"])])
