@@ -1,5 +1,9 @@
 """The requests of soak.py: bodies of every kind, and the part of an answer that must be the same each time."""
 
+import contextlib
+import pathlib
+import tempfile
+
 WORDS = "the a red lantern hung above door of inn quiet harbour code was boat rope salt moon old gull stone".split()
 
 # In a model whose token "<|im_start|>" is spelled as the marker of a call.
@@ -33,6 +37,17 @@ def kv_choices(methods):
     free = [{"kv_method": method["id"]} for method in methods if not method["needs_budget"]]
     return sized + free + [{}, {}, {"kv_method": "streaming", "kv_ratio": 0.5}, {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": 48}] \
         + [{"kv_method": method, "kv_memory": amount} for method in ("streaming", "snapkv", "h2o") for amount in (60000, "64K")]
+
+
+@contextlib.contextmanager
+def model_with_marker(model):
+    """A copy of the model in which a control token is spelled as the marker that begins a call."""
+    data, begin = pathlib.Path(model).read_bytes(), b"<|im_start|>"
+    expect(begin in data and len(begin) == len(MARKER), f"{model} has no <|im_start|> to spell {MARKER}")
+    with tempfile.NamedTemporaryFile(prefix="winnow-soak-", suffix=".gguf") as file:
+        file.write(data.replace(begin, MARKER.encode()))
+        file.flush()
+        yield file.name
 
 
 def make_bodies(rng, n, choices):
