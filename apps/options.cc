@@ -169,7 +169,8 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
       "the samplers and their order are fixed: penalties, top-k, typical, top-p, min-p, "
       "temperature";
   refuse({"--samplers", "--sampling-seq"}, "LIST", fixed_order);
-  for (const char* name : {"--mirostat", "--xtc-probability", "--dry-multiplier", "--top-nsigma"}) {
+  for (const char* name : {"--mirostat", "--xtc-probability", "--dry-multiplier", "--top-nsigma",
+                           "--dynatemp-range"}) {
     refuse({name}, "N", "this sampler is not implemented");
   }
   for (const char* name :

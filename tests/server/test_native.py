@@ -46,6 +46,15 @@ class Native(ServerTest):
         status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})
         self.assertEqual(status, 400, answer)
 
+    def test_samplers_that_are_missing(self):
+        off = {"mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0, "top_n_sigma": -1, "dynatemp_range": 0}
+        for path in ("/completion", "/v1/completions"):
+            status, answer = self.server.post(path, {"prompt": "x", "n_predict": 1, **off})
+            self.assertEqual(status, 200, answer)
+            for name in off:
+                status, answer = self.server.post(path, {"prompt": "x", "n_predict": 1, **off, name: 0.5})
+                self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
+
     def test_tokens(self):
         _, tokens = self.server.post("/tokenize", {"content": "Hello world"})
         status, text = self.server.post("/detokenize", tokens)

@@ -98,6 +98,18 @@ void ReadSampler(Fields& fields, Generation& out) {
   }
 }
 
+// Clients of llama-server send these with every request; only values that turn one on would change
+// the answer.
+void RefuseMissingSamplers(Fields& fields) {
+  for (const char* name :
+       {"mirostat", "dry_multiplier", "xtc_probability", "top_n_sigma", "dynatemp_range"}) {
+    const auto value = fields.Number(name, -kLarge, kLarge);
+    if (value && *value > 0) {
+      fields.Fail(name, "expected 0: this sampler is not implemented");
+    }
+  }
+}
+
 void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
   // -1 is "no limit" in llama-server and in requests of many clients; 0 only reads the prompt.
   for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
@@ -131,6 +143,7 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   Generation out;
   out.sampler = options.sampler;
   ReadSampler(fields, out);
+  RefuseMissingSamplers(fields);
   ReadBias(fields, tokenizer, out.sampler.logit_bias);
   const int64_t seed = fields.Integer("seed").value_or(options.seed);
   out.sampler.seed = seed < 0 ? random_seed : static_cast<uint64_t>(seed);
