@@ -45,7 +45,7 @@ void AddQualityFlag(FlagTable& table, KvFlags& flags) {
   AddParsed(table, {"--kv-quality"}, "KL",
             "budget (experimental): the smallest whose estimated mean KL divergence from the full "
             "cache, on text after the prompt, is at most this, in nats per token, such as 0.03. "
-            "Takes as long as reading the prompt five to eight times",
+            "Takes as long as reading the prompt 4.5 to 7.5 times",
             &flags.quality, ParseNats);
 }
 
