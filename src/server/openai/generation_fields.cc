@@ -105,7 +105,7 @@ void RefuseMissingSamplers(Fields& fields) {
        {"mirostat", "dry_multiplier", "xtc_probability", "top_n_sigma", "dynatemp_range"}) {
     const auto value = fields.Number(name, -kLarge, kLarge);
     if (value && *value > 0) {
-      fields.Fail(name, "expected 0: this sampler is not implemented");
+      fields.Fail(name, "found a value above 0, expected 0: winnow lacks this sampler");
     }
   }
 }

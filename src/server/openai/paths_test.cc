@@ -274,7 +274,10 @@ TEST(PagesTest, PageAndUnknownPaths) {
   EXPECT_EQ(Fixture({.page = false}).Get("/page/app.js")->status(), 404);
   EXPECT_EQ(fixture.Get("/nothing")->status(), 404);
   EXPECT_EQ(fixture.Get("/../etc/passwd")->status(), 404);
-  EXPECT_EQ(fixture.Post("/v1/embeddings", "{}")->status(), 501);
+  for (const char* path : {"/v1/embeddings", "/embeddings", "/embedding", "/infill", "/v1/rerank",
+                           "/rerank", "/v1/responses", "/v1/messages"}) {
+    EXPECT_EQ(fixture.Post(path, "{}")->status(), 501) << path;
+  }
   const auto wrong = fixture.Get("/v1/chat/completions");
   EXPECT_EQ(wrong->status(), 405);
   EXPECT_EQ(FindHeader(*wrong, "allow"), "POST, OPTIONS");
