@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/rng.h"
+#include "base/sanitizer.h"
 #include "grammar/grammar.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
@@ -16,8 +17,13 @@ namespace {
 
 using tokenizer::TokenId;
 
-constexpr double kMaxSeconds = 10;  // CPU time, to compile a grammar or to match an answer
-constexpr int64_t kMaxGrowthKib = int64_t{400} << 10;
+#ifdef WINNOW_SANITIZES_MEMORY
+constexpr int kSlower = 4;  // and larger: red zones surround what is allocated
+#else
+constexpr int kSlower = 1;
+#endif
+constexpr double kMaxSeconds = 10 * kSlower;  // CPU time, to compile a grammar or match an answer
+constexpr int64_t kMaxGrowthKib = (int64_t{400} << 10) * kSlower;
 
 double CpuSeconds() {
   struct timespec now = {};
