@@ -51,8 +51,8 @@ std::string Help() {
          "  winnow --version\n\n"
          "Try: winnow run -m model.gguf -p \"Once upon a time\" -n 100\n\n"
          "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 wrong command "
-         "line,\n130 interrupted (Ctrl-C), 141 nobody read the results, 143 terminated "
-         "(SIGTERM).\n";
+         "line,\n129 terminal closed (SIGHUP), 130 interrupted (Ctrl-C), 141 nobody read the "
+         "results, 143 terminated\n(SIGTERM).\n";
 }
 
 std::string Version() {

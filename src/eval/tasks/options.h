@@ -138,8 +138,8 @@ void VisitSeed(uint64_t& seed, Visitor& v) {
 template <class Visitor>
 void VisitSamples(SampleOptions& o, Visitor& v) {
   v("samples", o.n_samples, "N",
-    "at most N samples of each part (texts, in perplexity and kld), chosen by the seed; all "
-    "without it, one per cell in needle",
+    "at most N samples of each part (texts, in perplexity and kld), chosen by the seed; without it "
+    "all, in recall 10, in needle and passkey one per cell",
     ParsePositive);
   VisitSeed(o.seed, v);
 }
