@@ -103,17 +103,17 @@ std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line) {
   const bool alone = argument.empty();
   if (alone && (name == "/exit" || name == "/quit" || name == "/bye")) return Done{.ends = true};
   if (alone && (name == "/help" || name == "/?")) {
-    log_.Info(kHelp);
+    shown_.Info(kHelp);
   } else if (alone && name == "/clear") {
     Clear();
   } else if (alone && name == "/regen") {
     if (conversation_.can_regenerate()) return Done{.answer = conversation_.Regenerate()};
     log_.Warning("there is no answer yet");
   } else if (alone && name == "/kv") {
-    log_.Info(conversation_.CacheText());
+    shown_.Info(conversation_.CacheText());
   } else if (alone && name == "/stats") {
     const std::string& text = conversation_.last_statistics();
-    log_.Info(text.empty() ? "there is no answer yet" : text);
+    shown_.Info(text.empty() ? "there is no answer yet" : text);
   } else if (name == "/save") {
     Save(argument);
   } else if (name == "/set") {
@@ -202,7 +202,7 @@ void ChatCommands::ShowSettings() {
                    text += "\n" + std::string(name) + " = " + Shown(value) + " (" + help + ")";
                  });
   text += "\nsystem = " + conversation_.system();
-  log_.Info(text);
+  shown_.Info(text);
 }
 
 Result<void> ChatCommands::SetParameter(const std::string& name, const std::string& value) {

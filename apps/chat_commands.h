@@ -41,6 +41,7 @@ class ChatCommands {
   ChatFlags& flags_;
   Conversation& conversation_;
   ConsoleLog& log_;
+  ConsoleLog shown_;  // what a command is asked to show, also with --quiet
   std::string attached_;
 };
 

@@ -4,9 +4,9 @@
     tools/check_docs.py          prints what breaks a rule, exit code 1 if anything does
     tools/check_docs.py --wrap   wraps the prose of all Markdown files first
 
-References are links in Markdown files, and paths like docs/kv-cache.md#quality in comments and
-documents. A file named in a comment must exist in the repository; an anchor must be one of its
-headings. Tables, code, headings and lines with a link may be longer than 120 characters, as may
+References are links in Markdown files, and paths like docs/kv-cache.md#quality or src/base/half.h
+in comments and documents. The file must exist in the repository; an anchor must be one of its
+headings. Logs of measurements (docs/benchmarks/log) name files as they were. Tables, code, headings and lines with a link may be longer than 120 characters, as may
 CHANGELOG.md (one fact per line) and docs/benchmarks (written by programs).
 """
 import pathlib
@@ -17,13 +17,17 @@ import textwrap
 
 WIDTH = 120
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOG = ROOT / "docs/benchmarks/log"
 CODE = {".cc", ".h", ".py", ".cmake", ".txt", ".sh", ".in"}
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 # A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#quality.
 NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?")
+# A source file named by its path from the root of the repository: src/base/half.h.
+SOURCE = re.compile(r"(?<![\w/.*{<$-])((?:src|apps|include|tests|tools|bench|examples|cmake|deploy)/(?:[\w.-]+/)*"
+                    r"[\w-]+\.(?:cc|h|py|sh|cmake|js|css|html))\b")
 # A placeholder for file names: docs/methods/NAME.md.
-PLACEHOLDER = re.compile(r"/(?!README\.md$)[A-Z]+\.md$")
+PLACEHOLDER = re.compile(r"[/_](?!README\.md$)[A-Z]+\.[a-z]+$")
 # Citations of sections in documents outside the repository ("methods.md 0.7").
 SECTION = re.compile(r"\b[\w-]+\.md,? (?:section )?\d")
 
@@ -62,19 +66,25 @@ def check_target(path, number, target, base, problems):
 
 
 def check_references(path, problems):
-    text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
-        if path.suffix == ".md":
+    is_code = path.suffix in CODE and path.name != "check_docs.py"
+    if path.suffix != ".md" and not is_code:
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if LOG not in path.parents:
+            for match in SOURCE.finditer(line):
+                if not PLACEHOLDER.search(match.group(1)):
+                    check_target(path, number, match.group(1), ROOT, problems)
+        if not is_code:
             for match in LINK.finditer(line):
                 check_target(path, number, match.group(1), path.parent, problems)
-        elif path.suffix in CODE and path.name != "check_docs.py":
-            if SECTION.search(line):
-                problems.append(f"{path.relative_to(ROOT)}:{number}: names a section by number; name a heading: "
-                                "docs/FILE.md#heading")
-            for match in NAMED.finditer(line):
-                name = match.group(1)
-                if name.startswith("docs/") and not PLACEHOLDER.search(name):
-                    check_target(path, number, name + (match.group(2) or ""), ROOT, problems)
+            continue
+        if SECTION.search(line):
+            problems.append(f"{path.relative_to(ROOT)}:{number}: names a section by number; name a heading: "
+                            "docs/FILE.md#heading")
+        for match in NAMED.finditer(line):
+            name = match.group(1)
+            if name.startswith("docs/") and not PLACEHOLDER.search(name):
+                check_target(path, number, name + (match.group(2) or ""), ROOT, problems)
 
 
 def prose(lines):

@@ -19,12 +19,18 @@ Json Message(const char* role, Json content) {
 
 Json Parts(const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); }
 
+// A conversation of two messages takes a real template a small part of this. Several are rendered
+// when a model is opened, which a hostile template must not make long.
+constexpr jinja::Limits kLimits = {.max_steps = 1'000'000,
+                                   .max_output_bytes = size_t{1} << 20,
+                                   .max_work_bytes = size_t{64} << 20};
+
 // Renders the messages; empty if the template fails.
 std::string Written(const jinja::Template& source, const SpecialTexts& special, Json messages) {
   const Json context = {
       {"messages", std::move(messages)}, {"tools", nullptr},         {"documents", nullptr},
       {"add_generation_prompt", false},  {"bos_token", special.bos}, {"eos_token", special.eos}};
-  const auto segments = source.Render(context, {});
+  const auto segments = source.Render(context, {.limits = kLimits});
   std::string out;
   if (!segments) return out;
   for (const jinja::Segment& segment : *segments) out += segment.text;

@@ -63,6 +63,10 @@ class Chat(CliTest):
         self.assertEqual(self.answers(["/exit", "the house"]), [])
         self.assertIn("unknown command /foo", self.chat(["/foo"]).err)
         self.assertIn("/clear", self.chat(["/help"]).err)
+        quiet = self.chat(["/help", "/set", "/kv", "/stats", "/clear"], "-q").err
+        for shown in ("/clear", "temperature = ", "tokens", "no answer yet"):
+            self.assertIn(shown, quiet)
+        self.assertNotIn("forgotten", quiet)
 
     def test_settings(self):
         told = self.assert_done(self.chat(["/set", "/set temp 0.5", "/set nonsense 3", "/set top_k 2.5", "/set n 3", "/set system You are a tree.",
@@ -166,7 +170,7 @@ class Chat(CliTest):
         broken = self.file("broken.jinja", "{% if %}")
         self.assert_failed(self.chat(["a"], "--chat-template-file", broken), "broken.jinja", "line 1", "expected an expression")
         self.assert_failed(self.chat(["a"], "--chat-template", "{{ raise_exception('never') }}"), "the template refuses: never")
-        self.assert_failed(self.chat(["a"], "--chat-template", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+        self.assert_failed(self.chat(["a"], "--chat-template", "{{ 'a' * 999999999 }}"),
                            "the template makes more than")
         # A broken template of the model: a built-in format replaces it, and the log says so once.
         data = self.model.read_bytes()
