@@ -6,9 +6,9 @@
 namespace winnow::api {
 namespace {
 
-class GrammarMaker final : public ConstraintMaker {
+class GrammarConstraintFactory final : public ConstraintFactory {
  public:
-  explicit GrammarMaker(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {}
+  explicit GrammarConstraintFactory(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {}
 
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(ConstraintKind kind,
                                                          const std::string& text) const override {
@@ -25,8 +25,9 @@ class GrammarMaker final : public ConstraintMaker {
 
 }  // namespace
 
-std::shared_ptr<const ConstraintMaker> MakeConstraintMaker(const tokenizer::Tokenizer& tokenizer) {
-  return std::make_shared<GrammarMaker>(tokenizer);
+std::shared_ptr<const ConstraintFactory> MakeConstraintFactory(
+    const tokenizer::Tokenizer& tokenizer) {
+  return std::make_shared<GrammarConstraintFactory>(tokenizer);
 }
 
 }  // namespace winnow::api

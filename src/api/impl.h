@@ -41,7 +41,7 @@ struct Model::Impl {
   decltype(runtime::CompressionOptions::on_plan) on_plan = {};
   // Made on first use: the model's own template, and the maker of constraints.
   std::optional<ChatTemplate> own_template = {};
-  std::shared_ptr<const api::ConstraintMaker> constraint_maker = {};
+  std::shared_ptr<const api::ConstraintFactory> constraint_factory = {};
 
   static Result<Model> Open(const runtime::EngineOptions& wanted, const ModelOptions& options);
   Result<runtime::SessionOptions> Convert(const SessionOptions& options) const;

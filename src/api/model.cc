@@ -138,8 +138,8 @@ Result<Sampler> Model::NewSampler(const Sampling& sampling) const {
 Result<Constraint> Model::Impl::Make(const std::shared_ptr<Impl>& impl, api::ConstraintKind kind,
                                      const std::string& text) {
   const tokenizer::Tokenizer& tokenizer = impl->engine->tokenizer();
-  if (!impl->constraint_maker) impl->constraint_maker = api::MakeConstraintMaker(tokenizer);
-  if (!impl->constraint_maker) {
+  if (!impl->constraint_factory) impl->constraint_factory = api::MakeConstraintFactory(tokenizer);
+  if (!impl->constraint_factory) {
     return Error{.message =
                      "this build has no grammars; run tools/fetch_xgrammar.sh and build with "
                      "-DWINNOW_GRAMMAR=ON",
@@ -149,7 +149,7 @@ Result<Constraint> Model::Impl::Make(const std::shared_ptr<Impl>& impl, api::Con
   made->model = impl;
   made->tokenizer = &tokenizer;
   WINNOW_ASSIGN(made->constraint,
-                api::WithCode(impl->constraint_maker->Make(kind, text), ErrorCode::kInvalid));
+                api::WithCode(impl->constraint_factory->Make(kind, text), ErrorCode::kInvalid));
   Constraint constraint;
   constraint.impl_ = std::move(made);
   return constraint;

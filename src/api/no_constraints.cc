@@ -2,7 +2,7 @@
 
 namespace winnow::api {
 
-std::shared_ptr<const ConstraintMaker> MakeConstraintMaker(const tokenizer::Tokenizer&) {
+std::shared_ptr<const ConstraintFactory> MakeConstraintFactory(const tokenizer::Tokenizer&) {
   return nullptr;
 }
 

@@ -46,7 +46,6 @@ class AnswerParser {
   // Flushes what is held back. A call that was cut short counts as a call if its name is known.
   AnswerDelta Finish();
 
-  int n_tool_calls() const { return n_calls_; }
   // Whether the text so far ends within a call, or within what may become one.
   bool in_call() const { return at_ == At::kCall || at_ == At::kArray || at_ == At::kNamed; }
   size_t n_held() const { return held_.size(); }  // bytes at the end that are not classified yet

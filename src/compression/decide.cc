@@ -48,10 +48,4 @@ bool DecideSomeAndApply(const Method& method, cache::Cache& cache, const LayerCa
   return !plans.again;
 }
 
-void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
-                       const PlanHooks& hooks) {
-  call.pass = 0;
-  while (!DecideSomeAndApply(method, cache, call, plans, hooks)) ++call.pass;
-}
-
 }  // namespace winnow::compression

@@ -28,8 +28,5 @@ void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
 // and `plans` as above.
 bool DecideSomeAndApply(const Method& method, cache::Cache& cache, const LayerCall& call,
                         PlanList& plans, const PlanHooks& hooks = {});
-// Runs all pieces.
-void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
-                       const PlanHooks& hooks = {});
 
 }  // namespace winnow::compression

@@ -25,8 +25,8 @@ constexpr size_t kMaxTools = 128;
 constexpr size_t kMaxToolNameBytes = 256;
 // Matching an ambiguous grammar takes longer with every token, on the thread that decodes all
 // sequences.
-constexpr double kReadingMs = 500;        // limit for an answer
-constexpr double kReadingMsPerToken = 5;  // plus this for each of its tokens
+constexpr double kMatchMs = 500;        // limit for an answer
+constexpr double kMatchMsPerToken = 5;  // plus this for each of its tokens
 
 double ThreadCpuMs() {
   struct timespec now = {};
@@ -153,13 +153,13 @@ struct Matcher::Data {
   bool Ask(const Function& function) {
     const double start = ThreadCpuMs();
     const auto answer = Caught("the grammar", function);
-    reading.ms += ThreadCpuMs() - start;
-    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(reading.n_tokens);
+    cost.ms += ThreadCpuMs() - start;
+    const double allowed = kMatchMs + kMatchMsPerToken * static_cast<double>(cost.n_tokens);
     if (!answer) {
       problem = answer.error().message;
-    } else if (reading.ms > allowed) {
-      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading.ms)) +
-                " ms of computing for " + std::to_string(reading.n_tokens) +
+    } else if (cost.ms > allowed) {
+      problem = "the grammar took " + std::to_string(static_cast<int64_t>(cost.ms)) +
+                " ms of computing for " + std::to_string(cost.n_tokens) +
                 " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
                 "; a less ambiguous grammar is faster";
     }
@@ -186,7 +186,7 @@ struct Matcher::Data {
   xgrammar::GrammarMatcher matcher;
   int64_t n_tokens = 0;  // of the vocabulary
   std::vector<int32_t> bits;
-  Reading reading;
+  MatchCost cost;
   std::string problem;
 };
 
@@ -207,7 +207,7 @@ void Matcher::Mask(std::span<float> logits) {
 bool Matcher::Accept(tokenizer::TokenId token) {
   if (data_->ended()) return false;
   const bool accepted = data_->Ask([&] { return data_->matcher.AcceptToken(token); });
-  if (accepted) ++data_->reading.n_tokens;
+  if (accepted) ++data_->cost.n_tokens;
   return accepted;
 }
 
@@ -232,8 +232,8 @@ bool Matcher::finished() const {
 }
 
 const std::string& Matcher::problem() const { return data_->problem; }
-const Reading& Matcher::reading() const { return data_->reading; }
-void Matcher::set_cost(const Reading& reading) { data_->reading = reading; }
+const MatchCost& Matcher::cost() const { return data_->cost; }
+void Matcher::set_cost(const MatchCost& cost) { data_->cost = cost; }
 
 bool Matcher::MayBegin() {
   if (!data_->FillBits()) return data_->problem.empty();
@@ -245,7 +245,7 @@ bool Matcher::MayBegin() {
 
 Matcher Matcher::Copy() const {
   auto copy = std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens);
-  copy->reading = data_->reading;
+  copy->cost = data_->cost;
   copy->problem = data_->problem;
   return Matcher(std::move(copy));
 }

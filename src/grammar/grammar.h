@@ -17,7 +17,7 @@ namespace winnow::grammar {
 class GrammarSet;
 
 // Work spent on matching an answer.
-struct Reading {
+struct MatchCost {
   double ms = 0;         // CPU time
   int64_t n_tokens = 0;  // accepted
 };
@@ -43,8 +43,8 @@ class Matcher {
   const std::string& problem() const;
   // The work that counts for this limit. If an answer has several matchers, each continues the
   // count.
-  const Reading& reading() const;
-  void set_cost(const Reading& reading);
+  const MatchCost& cost() const;
+  void set_cost(const MatchCost& cost);
   Matcher Copy() const;
 
  private:

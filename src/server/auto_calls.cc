@@ -39,21 +39,21 @@ AutoCalls::AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::Ans
                      std::vector<std::string> tools, grammar::Matcher call, bool several)
     : trigger_(options, std::move(tools)) {
   std::vector<tokenizer::TokenId> ends = pieces->With(chat::TriggerEnds(options.tools));
-  reading_ = call.reading();
+  cost_ = call.cost();
   shared_ = std::make_shared<Shared>(
       Shared{std::move(pieces), std::move(ends), std::move(call), several});
 }
 
 grammar::Matcher AutoCalls::NewCall() const {
   grammar::Matcher call = shared_->call.Copy();
-  call.set_cost(reading_);
+  call.set_cost(cost_);
   return call;
 }
 
 bool AutoCalls::MayBegin(const std::string& call) {
   grammar::Matcher trial = NewCall();
   const bool may_begin = trial.AcceptText(call);
-  reading_ = trial.reading();
+  cost_ = trial.cost();
   problem_ = trial.problem();
   return may_begin;
 }
@@ -82,7 +82,7 @@ bool AutoCalls::Accept(tokenizer::TokenId token) {
   }
   if (!open_ || !open_->problem().empty() || !open_->finished()) return accepted;
   if (!open_->problem().empty()) return accepted;  // finished() may set it
-  reading_ = open_->reading();
+  cost_ = open_->cost();
   open_.reset();
   over_ = !shared_->several;
   return accepted;
@@ -91,7 +91,7 @@ bool AutoCalls::Accept(tokenizer::TokenId token) {
 std::unique_ptr<runtime::TokenConstraint> AutoCalls::Copy() const {
   std::unique_ptr<AutoCalls> copy(new AutoCalls(shared_, trigger_));
   if (open_) copy->open_ = open_->Copy();
-  copy->reading_ = reading_;
+  copy->cost_ = cost_;
   copy->problem_ = problem_;
   copy->over_ = over_;
   return copy;

@@ -56,7 +56,7 @@ class AutoCalls final : public runtime::TokenConstraint {
   std::shared_ptr<const Shared> shared_;
   chat::CallTrigger trigger_;
   std::optional<grammar::Matcher> open_;  // the call being written
-  grammar::Reading reading_;              // work spent on the whole answer, without `open_`
+  grammar::MatchCost cost_;               // work spent on the whole answer, without `open_`
   std::string problem_;                   // found while no call is open
   bool over_ = false;
 };

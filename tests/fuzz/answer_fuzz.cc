@@ -55,7 +55,6 @@ Answer Parse(std::string_view text, const AnswerOptions& options, size_t piece) 
     Add(parser.Push(text.substr(at, piece)), &answer);
   }
   Add(parser.Finish(), &answer);
-  WINNOW_CHECK(static_cast<size_t>(parser.n_tool_calls()) == answer.calls.size());
   return answer;
 }
 

@@ -271,8 +271,9 @@ LayerCall Harness::MakeCall(Phase phase, int layer, const kernels::Taps& taps) {
 
 void Harness::DecideAll() {
   const kernels::Taps none;
-  DecideAllAndApply(*method_, *cache_, MakeCall(Phase::kPrefill, config_.n_layers - 1, none),
-                    plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
+  LayerCall call = MakeCall(Phase::kPrefill, config_.n_layers - 1, none);
+  const PlanHooks hooks = {.before = [this](const Plan& plan) { RecordPlan(plan); }};
+  while (!DecideSomeAndApply(*method_, *cache_, call, plan_list_, hooks)) ++call.pass;
 }
 
 std::vector<Position> Harness::Kept(int layer, int kv_head) const {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "eval/tasks/data.h"
-#include "eval/testing/made_up_results.h"
+#include "eval/testing/fake_results.h"
 
 namespace winnow::eval {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eval/testing/made_up_results.h"
+#include "eval/testing/fake_results.h"
 
 namespace winnow::eval {
 namespace {

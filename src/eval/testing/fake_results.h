@@ -6,7 +6,7 @@
 #include "eval/run/runner.h"
 #include "eval/tasks/task.h"
 
-// Made-up results for tests, without a run.
+// Fake results for tests, without a run.
 namespace winnow::eval {
 
 // A sample, its scores under both variants (below 0: could not be run) and their weight.
@@ -17,7 +17,7 @@ struct FakeCase {
 
 inline Task FakeTask(Column::Kind kind, bool averages_groups = true) {
   Task task;
-  task.name = "made-up";
+  task.name = "fake";
   task.columns = {{.name = "score", .title = "score", .kind = kind}};
   task.averages_groups = averages_groups;
   return task;
