@@ -62,7 +62,8 @@ std::string PrefillTapsText(const compression::Needs& needs) {
 
 std::string BudgetText(const compression::BudgetPolicy& budget) {
   if (!budget.needed) return "none needed";
-  return "needed, " + std::to_string(budget.min) + " slots or more";
+  return "needed, " + std::to_string(budget.min) + " slots or more" +
+         (budget.held ? "" : "; the layers together may keep more");
 }
 
 std::string RangeText(const Parameter& parameter) {
@@ -159,6 +160,7 @@ report::Record ToRecord(const MethodEntry& entry, const MethodPtr& method) {
           {"evicts_in_decode", traits.decisions.evicts_in_decode},
           {"positions", PositionsText(traits.storage)},
           {"needs_budget", traits.budget.needed},
+          {"holds_budget", traits.budget.held},  // in all layers together
           {"min_budget", traits.budget.min},
           {"attention",
            report::Record{{"prefill", taps(needs.prefill)}, {"decode", taps(needs.decode)}}},

@@ -192,19 +192,35 @@ std::string ParamName(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-// All methods, their variants, and parameters at the ends of their ranges.
+// Every choice of a parameter; of a number the ends of its range, if `ends`.
+std::vector<std::string> Values(const Parameter& parameter, bool ends) {
+  if (parameter.type == "switch") return {"true", "false"};
+  if (parameter.type == "choice" || parameter.type == "part") return parameter.choices;
+  if (parameter.type == "count or share") return {"0", "0.9"};
+  if (!ends || (parameter.type != "integer" && parameter.type != "number")) return {};
+  return {ShortestText(parameter.range.min), ShortestText(parameter.range.max)};
+}
+
+// All methods and their variants; with each further parameter at other values, as far as the method
+// takes them and a prompt of 100 tokens is long enough.
 std::vector<std::string> EverySpec() {
-  std::vector<std::string> specs = testing::MethodsAndVariants();
-  for (const char* spec :
-       {"adakv:form=blend,by_mass=true", "cake:tau1=0.1,tau2=0.1",
-        "cake:tau1=100,tau2=100,gamma=1e9", "cam:attention=last", "d2o:similarity=both,merge=code",
-        "ems:score=local", "ems:n_protect=2,gamma=1.5", "hbw:prefix_softmax=true",
-        "pyramidinfer:min_context=4", "refreekv:ranking=attention,per_head=true,include_first=true",
-        "snapkv:pool=average", "tova:per_layer=false", "treekv:prefill=step",
-        "custom:score=running_mean,select=gate,when=step",
-        "custom:score=heavy,budget=competing,select=rounds(rounds=1/64),merge=next,when=step",
-        "custom:score=last,budget=norm,select=pair,merge=spread,when=step"}) {
-    if (std::ranges::find(specs, spec) == specs.end()) specs.emplace_back(spec);
+  const std::vector<std::string> bases = testing::MethodsAndVariants();
+  const auto n_methods = std::ssize(testing::MethodNames());  // they come first
+  std::vector<std::string> specs = bases;
+  for (const std::string& base : bases) {
+    const bool ends = &base - bases.data() < n_methods;
+    const std::string_view name = std::string_view(base).substr(0, base.find(':'));
+    const MethodEntry& entry = *std::ranges::find(Methods(), name, &MethodEntry::name);
+    const std::string begin = base + (base == name ? ":" : ",");
+    for (const Parameter& parameter : entry.parameters()) {
+      if (begin.find(parameter.name + "=") != std::string::npos) continue;
+      for (const std::string& value : Values(parameter, ends)) {
+        if (value == parameter.default_value) continue;
+        const std::string spec = begin + parameter.name + "=" + value;
+        const auto method = MakeMethod(spec);
+        if (method && (*method)->traits().budget.min <= 72) specs.push_back(spec);
+      }
+    }
   }
   return specs;
 }

@@ -6,6 +6,7 @@
 
 #include "compression/parts.h"
 #include "compression/registry.h"
+#include "compression/testing/every_method.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
 
@@ -67,14 +68,18 @@ TEST_P(StepMethods, KeepTheRegions) {
   }
 }
 
+// Small budgets may hold fewer recent entries than asked for; the method's promise says how many.
 TEST_P(StepMethods, KeepTheRegionsOfEveryBudgetTheyTake) {
   for (const std::string recent : {"0.5", "0.9", "3"}) {
-    const MethodPtr method = *MakeMethod(GetParam() + "sinks=4,recent=" + recent);
+    const std::string spec = GetParam() + "sinks=4,recent=" + recent;
+    const MethodPtr method = *MakeMethod(spec);
     for (int64_t budget = method->traits().budget.min; budget <= 64; ++budget) {
-      SCOPED_TRACE(method->traits().spec + " with " + std::to_string(budget));
-      const int64_t n_recent = recent == "3"     ? 3
-                               : recent == "0.5" ? std::max<int64_t>(0, budget / 2 - 4)
-                                                 : std::max<int64_t>(0, budget * 9 / 10 - 4);
+      SCOPED_TRACE(spec + " with " + std::to_string(budget));
+      const Promise promise = *MethodPromise(spec, budget);
+      ASSERT_EQ(promise.sinks, 4);
+      if (budget >= 32 && recent != "0.9") {
+        ASSERT_GE(promise.recent, recent == "3" ? 3 : budget / 2 - 4);
+      }
       testing::Harness h(method, {.budget = budget});
       UseRandomVectors(h);
       h.Prefill(90, testing::RandomWeights(3));
@@ -82,8 +87,8 @@ TEST_P(StepMethods, KeepTheRegionsOfEveryBudgetTheyTake) {
         const std::vector<Position> kept = h.Kept();
         ASSERT_LE(h.cache().n_rows(0, 0), budget);
         ASSERT_EQ(kept[3], 3);
-        ASSERT_GE(std::ssize(kept), 4 + n_recent);
-        for (int64_t back = 1; back <= n_recent; ++back) {
+        ASSERT_GE(std::ssize(kept), 4 + promise.recent);
+        for (int64_t back = 1; back <= promise.recent; ++back) {
           ASSERT_EQ(kept[kept.size() - static_cast<size_t>(back)], h.n_seen() - back);
         }
         h.Decode(testing::RandomWeights(10 + i));
@@ -100,17 +105,53 @@ TEST(RegionsTest, WindowsShrinkToWhatTheSinksLeave) {
   EXPECT_EQ(MethodPromise("rkv:sinks=4", 13).value().recent, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, StepMethods,
-                         ::testing::Values("h2o:", "tova:", "roco:", "scissorhands:", "keydiff:",
-                                           "knorm:", "random:", "treekv:prefill=step,",
-                                           "ems:tau=0.2,", "ems:gamma=1,window=2,",
-                                           "rkv:", "rkv:window=2,buffer=1,",
-                                           "d2o:layer_policy=uniform,important=0,"));
+// Methods and variants that hold their budget in decode and promise both regions, also after a
+// prompt; up to where "sinks=4,recent=..." goes on.
+std::vector<std::string> StepSpecs() {
+  std::vector<std::string> specs;
+  for (std::string& spec : testing::MethodsAndVariants()) {
+    spec += spec.find(':') == std::string::npos ? ":" : ",";
+    const std::string with_regions = spec + "sinks=4,recent=0.5";
+    const auto method = MakeMethod(with_regions);
+    if (!method || !(*method)->traits().budget.held) continue;
+    if (!(*method)->traits().decisions.evicts_in_decode) continue;
+    const Promise promise = *MethodPromise(with_regions, 40);
+    if (promise.sinks == 4 && promise.recent == 16) specs.push_back(spec);
+  }
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, StepMethods, ::testing::ValuesIn(StepSpecs()));
+
+// No method with parameters for both regions is left out, unless it evicts in the prompt only or
+// finds its own size.
+TEST(RegionsTest, EveryStepMethodKeepsThem) {
+  const std::vector<std::string> specs = StepSpecs();
+  for (const MethodEntry& entry : Methods()) {
+    const std::vector<Parameter> parameters = entry.parameters();
+    const auto has = [&](std::string_view name) {
+      return std::ranges::find(parameters, name, &Parameter::name) != parameters.end();
+    };
+    if (!has("sinks") || !has("recent") || entry.name == "custom") continue;
+    const Traits& traits = (*MakeMethod(entry.name))->traits();
+    if (!traits.decisions.evicts_in_decode || !traits.budget.needed) continue;
+    EXPECT_TRUE(std::ranges::any_of(specs, [&](const std::string& spec) {
+      return spec.starts_with(std::string(entry.name) + ":");
+    })) << entry.name;
+  }
+}
 
 // Methods that select by age keep the sinks; the rest of the budget holds recent entries.
 TEST(RegionsTest, NothingButRegions) {
-  for (const std::string name : {"streaming", "lm-infinite", "cam"}) {
-    testing::Harness h(*MakeMethod(name + ":sinks=4"), {.budget = 40});
+  int n_methods = 0;
+  for (const MethodEntry& entry : Methods()) {
+    const std::string name = std::string(entry.name) + ":sinks=4";
+    const auto method = MakeMethod(name);
+    if (!method || !(*method)->traits().decisions.evicts_in_decode) continue;
+    const Promise promise = *MethodPromise(name, 40);
+    if (!promise.exact || promise.sinks + promise.recent != 40) continue;
+    ++n_methods;
+    testing::Harness h(*method, {.budget = 40});
     h.Prefill(60, testing::RandomWeights(1));
     for (uint64_t i = 0; i < 10; ++i) {
       const std::vector<Position> kept = h.Kept();
@@ -120,6 +161,7 @@ TEST(RegionsTest, NothingButRegions) {
       h.Decode(testing::RandomWeights(2 + i));
     }
   }
+  EXPECT_GE(n_methods, 3);
 }
 
 // D2O accepts recent entries as a count or a share of the budget, as other methods do.

@@ -46,8 +46,12 @@ Result<MethodPtr> Make(const RocoConfig& c) {
 }
 
 Promise Promises(const RocoConfig& c, int64_t budget) {
+  // A prompt and a decode step protect different numbers of sinks: the smaller one always stays,
+  // and of a share that includes the sinks the smaller rest.
+  const Protect always = Regions{std::max(c.sinks, c.prefill_sinks), c.recent}.Under(budget);
   return {.exact = true,
-          .recent = c.recent.Under(budget),
+          .sinks = std::min(c.sinks, c.prefill_sinks),
+          .recent = always.recent,
           .prompt_by_steps = c.prefill_sinks == c.sinks};
 }
 

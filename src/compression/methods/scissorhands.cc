@@ -39,7 +39,8 @@ Result<MethodPtr> Make(const ScissorhandsConfig& c) {
 }
 
 Promise Promises(const ScissorhandsConfig& c, int64_t budget) {
-  return {.exact = false, .sinks = c.sinks, .recent = c.recent.Under(budget)};
+  const Protect always = Regions{c.sinks, c.recent}.Under(budget);
+  return {.exact = false, .sinks = always.sinks, .recent = always.recent};
 }
 
 }  // namespace
