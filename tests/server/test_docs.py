@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 from harness import ROOT, Server
@@ -34,12 +35,28 @@ def commands(page):
     assert not command, command
 
 
+def indented_curls(page):
+    """The curl commands of blocks that are indented instead."""
+    for block in re.findall(r"(?:^    .*\n)+", page, re.M):
+        text = textwrap.dedent(block)
+        if text.startswith("curl "):
+            yield text
+
+
+def documented_metrics():
+    """{prefix: names} of the table in the section about Prometheus."""
+    section = PAGE.partition("\n## Prometheus\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (llama-server|vLLM) \| ([^|;]*)", section, re.M))
+    names = {"llamacpp": re.findall(r"`(\w+)`", rows["llama-server"]), "vllm": re.findall(r"`(\w+)`", rows["vLLM"])}
+    return {f"{prefix}:{name}" for prefix, of_server in names.items() for name in of_server}
+
+
 class Docs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="winnow-server-")
         cls.addClassCleanup(folder.cleanup)
-        cls.server = Server("--session-path", folder.name)
+        cls.server = Server("--session-path", folder.name, "--metrics")
         cls.addClassCleanup(cls.server.stop)
 
     def here(self, text):
@@ -57,6 +74,34 @@ class Docs(unittest.TestCase):
                     self.assertTrue(done.stdout.endswith("data: [DONE]\n\n"), done.stdout)
                 else:
                     self.assertNotIn("error", json.loads(done.stdout))
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_curl_with_a_grammar(self):
+        asked = list(indented_curls(PAGE.partition("\n## Constrained answers\n")[2].partition("\n## ")[0]))
+        self.assertEqual(len(asked), 1, "one example; another would need a check of its own here")
+        done = subprocess.run(["sh", "-c", self.here(asked[0])], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout)
+        if "WINNOW_GRAMMAR=ON" in str(answer.get("error")):
+            self.skipTest("this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)")
+        self.assertIn(answer.get("content"), (" yes", " no"), answer)
+        self.assertEqual(answer["stop_type"], "eos")
+
+    def test_metrics_are_those_of_the_table(self):
+        """Of other servers' names; a name has its TYPE and at least one sample, vLLM's with model_name."""
+        status, _, text = self.server.request("GET", "/metrics")
+        self.assertEqual(status, 200)
+        text = text.decode()
+        served = set(re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", text, re.M))
+        documented = documented_metrics()
+        self.assertGreater(len(documented), 15)
+        self.assertEqual({name for name in served if not name.startswith("winnow_")}, documented)
+        samples = re.findall(r"^([^#\s{]+)(\{[^}]*\})? \S+$", text, re.M)
+        self.assertEqual(len(samples), len([line for line in text.splitlines() if not line.startswith("#")]))
+        base = {name: name if name in served else re.sub("_(bucket|sum|count)$", "", name) for name, _ in samples}
+        self.assertEqual(set(base.values()), served)
+        for name, labels in samples:
+            self.assertEqual('{model_name="' in labels, name.startswith("vllm:"), name)
 
     def test_commands_that_serve(self):
         """In a folder that has only the model, with all servers of the page running at once."""

@@ -71,6 +71,14 @@ class Http(ServerTest):
             client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             client.shutdown(socket.SHUT_WR)
             self.assertIn(b"200 OK", read_all(client))
+        # Several requests; the last one is cut off.
+        body = json.dumps({"content": "hello"}).encode()
+        for _ in range(20):
+            with self.server.connect() as client:
+                client.sendall((post(b"/tokenize", body) + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") * 5 + b"GET /hea")
+                client.shutdown(socket.SHUT_WR)
+                data = read_all(client)
+            self.assertEqual((data.count(b"200 OK"), data.count(b'"tokens"'), data.count(b'"ok"')), (10, 5, 5))
 
     def test_what_is_no_http(self):
         for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\0" * 100,

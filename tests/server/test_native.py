@@ -3,13 +3,16 @@
 import json
 import pathlib
 import re
+import signal
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
-from harness import WINNOW, Server, ServerTest
+from harness import WINNOW, Server, ServerTest, read_all
+from http_client import request_bytes
 
 
 class Native(ServerTest):
@@ -217,6 +220,64 @@ class Flags(unittest.TestCase):
                 self.assertIn(part, done.stderr)
                 self.assertFalse(wrong.parent.name == "not" and wrong.parent.exists(), "only the last part is made")
 
+    def test_slot_save_path(self):
+        body = {"prompt": "Once upon a time", "n_predict": 4, "id_slot": 0}
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            path = pathlib.Path(folder) / "slots"
+            with Server("--slot-save-path", path) as server:
+                self.assertEqual(server.post("/completion", body)[0], 200)
+                status, saved = server.post("/slots/0?action=save", {"filename": "story.bin"})
+                self.assertEqual(status, 200, saved)
+                self.assertTrue(list(path.glob("story.bin*")), "written below the folder, which is created")
+            with Server("--session-path", path) as server:
+                status, restored = server.post("/slots/0?action=restore", {"filename": "story.bin"})
+                self.assertEqual((status, restored.get("n_restored")), (200, saved["n_saved"]), restored)
+        with Server() as server:
+            self.assertEqual(server.post("/completion", body)[0], 200)
+            status, refused = server.post("/slots/0?action=save", {"filename": "story.bin"})
+            self.assertEqual(status, 400, "without the flag there is no folder")
+            self.assertIn("no session path", refused["error"]["message"])
+
+    def test_no_ui(self):
+        for flags, status in (((), 200), (("--no-ui",), 404), (("--no-ui", "--ui"), 200)):
+            with self.subTest(flags), Server(*flags) as server:
+                for path in ("/", "/page/app.js"):
+                    self.assertEqual(server.request("GET", path)[0], status, path)
+
+    def test_ubatch_size(self):
+        """Tokens of a prompt computed at a time: the buffers are smaller, the answer is the same."""
+        def fixed_bytes_and_answer(*flags):
+            with Server("--metrics", *flags) as server:
+                status, answer = server.post("/completion", {"prompt": "The harbour lay quiet. " * 30, "n_predict": 8, "temperature": 0})
+                self.assertEqual(status, 200, answer)
+                self.assertGreater(answer["timings"]["prompt_n"], 128)
+                text = server.request("GET", "/metrics")[2].decode()
+            return float(re.search(r"^winnow_fixed_bytes (\S+)$", text, re.MULTILINE)[1]), answer["content"]
+        whole, small, same, least = map(lambda flags: fixed_bytes_and_answer(*flags), (
+            (), ("-ub", "64"), ("-b", "64"), ("-b", "64", "--ubatch-size", "32")))
+        self.assertLess(small[0], whole[0] - 1e6)
+        self.assertEqual(same[0], small[0], "-b is an upper bound of -ub")
+        self.assertLess(least[0], small[0])
+        self.assertEqual({answer for _, answer in (whole, small, same, least)}, {whole[1]})
+        for flags in (("-ub", "0"), ("-b", "0")):
+            done = self.serve("--port", "0", *flags)
+            self.assertEqual(done.returncode, 2, flags)
+            self.assertIn("at least 1", done.stderr)
+
+    def test_threads_batch(self):
+        """-tb is accepted with a note: prompts use the threads of -t."""
+        def n_threads(*flags):
+            with Server("-t", "1", *flags) as server:
+                status, answer = server.post("/completion", {"prompt": "The harbour lay quiet. " * 30, "n_predict": 2})
+                self.assertEqual(status, 200, answer)
+                n = len(list(pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()))
+            return n, "--threads-batch has no effect: prefill and decode share the threads of -t" in server.log
+        n, is_noted = n_threads()
+        self.assertFalse(is_noted)
+        for flag in ("-tb", "--threads-batch"):
+            self.assertEqual(n_threads(flag, "3"), (n, True))
+        self.assertEqual(n_threads("-t", "3"), (n + 2, False))
+
     def test_open_to_all_is_warned_of(self):
         with Server("--host", "0.0.0.0") as server:
             self.assertIn("--api-key", server.log)
@@ -250,6 +311,28 @@ class Flags(unittest.TestCase):
             self.assertEqual(code, 0, server.log)
             self.assertEqual(answers[0][0], 200, answers)
             self.assertEqual(answers[0][1]["usage"]["completion_tokens"], 400)
+
+    def test_a_second_signal_ends_it_at_once(self):
+        """Although an answer without end is running. Without a second signal, the server goes on with it."""
+        endless = {"prompt": "Once", "ignore_eos": True, "max_tokens": 100000000, "stream": True, "kv_method": "streaming", "kv_size": 64}
+        for first, second, code in ((signal.SIGTERM, signal.SIGTERM, 143), (signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGINT, 130)):
+            with self.subTest(first=first, second=second), Server() as server, server.connect() as client:
+                client.sendall(request_bytes("POST", "/v1/completions", endless))
+                self.assertIn(b"200 OK", client.recv(4096))
+                server.process.send_signal(first)
+                deadline = time.monotonic() + 30
+                while "interrupt again to stop at once" not in server.log:
+                    self.assertLess(time.monotonic(), deadline, server.log)
+                    time.sleep(0.01)
+                for _ in range(20):  # it still answers, half a second later too
+                    self.assertTrue(client.recv(65536))
+                    time.sleep(0.025)
+                self.assertIsNone(server.process.poll())
+                start = time.monotonic()
+                server.process.send_signal(second)
+                self.assertEqual(server.process.wait(30), code)
+                self.assertLess(time.monotonic() - start, 4)
+                self.assertNotIn(b"[DONE]", read_all(client))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import tempfile
+import threading
+import time
 import unittest
 
 from harness import Server, ServerTest
@@ -122,6 +124,39 @@ class Sessions(ServerTest):
                 data += client.recv(65536)
         self.assertIn(b"text/event-stream", data)
         self.assertIn(b'"changes"', data)
+
+
+    def test_events_while_tokens_are_generated(self):
+        """At most ten per second, whatever the number of tokens."""
+        self.make("watched")
+        n_before = self.server.get("/v1/sessions/watched")[1]["n_tokens"]
+        arrivals = []  # (seconds since the request, number of tokens)
+
+        def watch():
+            with self.server.connect() as client, client.makefile("rb") as lines:
+                start = time.monotonic()
+                client.sendall(b"GET /v1/sessions/watched/events HTTP/1.1\r\nHost: x\r\n\r\n")
+                for line in lines:
+                    if line.startswith(b"data: "):
+                        event = json.loads(line[6:])
+                        if event.get("deleted"):
+                            return
+                        arrivals.append((time.monotonic() - start, event["session"]["n_tokens"]))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        status, answer = self.server.post("/completion", {"session": "watched", "prompt": " ", "ignore_eos": True, "n_predict": 500})
+        self.assertEqual((status, answer.get("tokens_predicted")), (200, 500), answer)
+        time.sleep(0.3)  # for the last event
+        self.server.request("DELETE", "/v1/sessions/watched")
+        watcher.join(30)
+        self.assertFalse(watcher.is_alive())
+        for i, (seconds, _) in enumerate(arrivals):
+            self.assertGreaterEqual(seconds, 0.1 * i, "nothing is sent before its time")
+        counts = [n for _, n in arrivals]
+        self.assertEqual(counts, sorted(counts))
+        self.assertGreater(counts[-1], n_before + 499)
+        self.assertGreater(sum(n_before < n < counts[-1] for n in counts), 0, f"events during the answer: {arrivals}")
 
 
 class Questions(ServerTest):

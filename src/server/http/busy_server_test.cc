@@ -115,6 +115,33 @@ TEST_F(HttpServerTest, AClientThatCannotBeTakenIsTheOnlyOneLost) {
   }
 }
 
+// No response says why: it would need the resources that the limit protects.
+TEST_F(HttpServerTest, AConnectionBeyondTheLimitIsClosed) {
+  // A silent connection may stay for longer than this test waits.
+  const auto server = Listen(
+      {.max_connections = 2, .header = std::chrono::minutes(1)},
+      [](const HttpRequest&, const ExchangePtr& exchange) { exchange->Send({.body = "the end"}); });
+  ASSERT_NE(server, nullptr);
+  const auto is_answered = [](Client& client) {
+    client.Send(kGet);
+    return client.ReadUntil("the end", 1).starts_with("HTTP/1.1 200");
+  };
+  std::array<std::optional<Client>, 2> open;
+  for (auto& client : open) {
+    client.emplace(server->port());
+    EXPECT_TRUE(is_answered(*client));
+  }
+  Client third(server->port());
+  EXPECT_TRUE(WaitUntil([&] { return third.IsReadable(); })) << "closed";
+  EXPECT_FALSE(is_answered(third));
+  EXPECT_TRUE(is_answered(*open[0])) << "the others go on";
+  open[1].reset();
+  EXPECT_TRUE(WaitUntil([&] {
+    Client next(server->port());
+    return is_answered(next);
+  })) << "one has closed";
+}
+
 // At most two are made at once (kMaxMemorySlots); the others wait.
 TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
   std::mutex mutex;

@@ -130,16 +130,10 @@ class HttpConnection final : public Connection,
   bool IsAnswering() const { return current_ != nullptr || is_next_delayed_; }
 
   void Handshake() {
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      deadlines_->Set(Deadlines::kRead, options_.handshake);
-      stream_.async_handshake(asio::ssl::stream_base::server,
-                              [self = this->shared_from_this()](const error_code& error) {
-                                if (error) return self->Close();
-                                self->NextRequest();
-                              });
-    } else {
-      NextRequest();
-    }
+    deadlines_->Set(Deadlines::kRead, options_.handshake);
+    AsyncHandshake(stream_, [self = this->shared_from_this()](const error_code& error) {
+      error ? self->Close() : self->NextRequest();
+    });
   }
 
   void NextRequest() {
@@ -160,7 +154,8 @@ class HttpConnection final : public Connection,
   }
 
   void Read() {
-    if (reading_ || closed_ || peer_finished_) return;
+    if (reading_ || closed_ || (peer_finished_ && (closing_ || IsAnswering()))) return;
+    if (peer_finished_) return CloseAfterWriting();  // the rest is no whole request
     // A client that keeps sending while its response is made has to wait.
     if (IsAnswering() && (reader_.n_buffered() >= options_.max_pipelined_bytes ||
                           !Hold(read_share_, reader_.HeldBytesWith(incoming_.size())))) {
@@ -187,20 +182,23 @@ class HttpConnection final : public Connection,
 
   void OnReadError(const error_code& error) {
     if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) return Close();
-    // The client has left, or has sent all its requests (printf | nc): what is queued is still
-    // written; the response being generated, and requests behind it, are cancelled.
+    // The client has left, or has sent all its requests (printf | nc): these are answered up to one
+    // whose handler does not answer at once, because a client that left must not occupy the engine.
     peer_finished_ = true;
-    EndAnswer();
+    if (closing_) return CloseAfterWriting();
+    CancelUnanswered();
+    Read();  // closes if no request is left
   }
-  void EndAnswer() {
-    if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
+  void CancelUnanswered() {
+    if (current_ == nullptr || current_->is_done() || is_waiting_) return;
+    std::exchange(current_, nullptr)->Closed();
     CloseAfterWriting();
   }
 
   void CheckDisconnected() {
     if (current_ == nullptr || reading_ || closing_) return;
-    if (HasHungUp(TcpSocket(stream_))) return EndAnswer();
-    Read();  // other connections may have freed buffer space
+    if (HasHungUp(TcpSocket(stream_))) CancelUnanswered();
+    Read();  // other connections may have freed buffer space; otherwise looks again
   }
 
   void Parse() {
@@ -260,7 +258,7 @@ class HttpConnection final : public Connection,
       return Read();
     }
     if (has_path) {
-      shared_.handlers.handle(request, exchange);
+      Handle(request, exchange);
     } else {
       exchange->Send({.status = 400,
                       .body = report::ToJson(ErrorRecord({.message = "invalid request target"}))});
@@ -269,12 +267,18 @@ class HttpConnection final : public Connection,
     Read();
   }
 
+  void Handle(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
+    is_waiting_ = false;
+    shared_.handlers.handle(request, exchange);
+    if (peer_finished_) CancelUnanswered();
+  }
+
   // Slow: parsing and building a prompt. At most one waits per connection; its bytes still count.
   void HandleBody(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
+    is_waiting_ = true;
     const auto held = std::make_shared<const HttpRequest>(std::move(request));
     exchange->PostWork([self = this->shared_from_this(), held, exchange] {
-      if (self->current_ == exchange)
-        self->Run([&] { self->shared_.handlers.handle(*held, exchange); });
+      if (self->current_ == exchange) self->Run([&] { self->Handle(*held, exchange); });
       self->reader_.ReleaseTaken();
       self->HoldRead();
     });
@@ -315,14 +319,9 @@ class HttpConnection final : public Connection,
   // Give the client a moment to close first.
   void FinishWriting() {
     deadlines_->Set(Deadlines::kRead, options_.linger);
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      // Without close_notify, clients must take the response for truncated.
-      if (std::exchange(is_ending_tls_, true)) return peer_finished_ ? Close() : Read();
-      stream_.async_shutdown([self = this->shared_from_this()](auto...) { self->FinishTcp(); });
-      Read();
-    } else {
-      FinishTcp();
-    }
+    if (std::exchange(is_shutting_down_, true)) return peer_finished_ ? Close() : Read();
+    AsyncShutdown(stream_, [self = this->shared_from_this()](auto...) { self->FinishTcp(); });
+    Read();
   }
   void FinishTcp() {
     if (closed_) return;
@@ -377,9 +376,10 @@ class HttpConnection final : public Connection,
   bool reading_ = false;
   bool writing_ = false;
   bool parsing_ = false;          // part of a request has arrived
+  bool is_waiting_ = false;       // the request waits for its handler
   bool is_next_delayed_ = false;  // the next request waits until all is written
   bool closing_ = false;          // close once all is written
-  bool is_ending_tls_ = false;
+  bool is_shutting_down_ = false;
   bool peer_finished_ = false;
   bool closed_ = false;
   bool pings_ = false;

@@ -55,6 +55,7 @@ class HttpExchange final : public Exchange {
 
   // The client has disconnected.
   void Closed();
+  bool is_done() const { return state_ == State::kDone; }  // the whole response is queued
   // Closes the connection after this response.
   void CloseAfterwards() { form_.keep_alive = false; }
 

@@ -82,6 +82,21 @@ TEST(TextCompletionsTest, WhatIsNotThereIsRefused) {
   }
 }
 
+TEST(TextCompletionsTest, ABodyHasAtMostAMillionValues) {
+  Fixture fixture;
+  const auto answer_to = [&](size_t n_values) {
+    std::string body = R"({"prompt": "a", "unknown": [0)";
+    for (size_t i = 4; i < n_values; ++i) body += ",0";  // the object, the text, the list, one 0
+    return fixture.Post("/v1/completions", body + "]}");
+  };
+  constexpr size_t kMaxValues = size_t{1} << 20;
+  EXPECT_EQ(answer_to(kMaxValues)->status(), 200);
+  const auto refused = answer_to(kMaxValues + 1);
+  EXPECT_EQ(refused->status(), 400);
+  EXPECT_EQ(TextAt(refused->json(), "error.code"), "invalid_json");
+  EXPECT_EQ(TextAt(refused->json(), "error.message"), "the body: more than 1048576 values");
+}
+
 TEST(NativeCompletionTest, AnswerHasLlamaServersFields) {
   Fixture fixture;
   fixture.backend.finish = runtime::Finish::kStopString;

@@ -89,7 +89,11 @@ TEST(ChoicesTest, AreNoMoreThanCanRun) {
   EXPECT_EQ(refused->status(), 400);
   EXPECT_EQ(TextAt(refused->json(), "error.param"), "n");
   EXPECT_EQ(TextAt(refused->json(), "error.message"), "n: found 4, expected 1 to 3");
-  EXPECT_EQ(Fixture({.n_slots = 1000}).Post(kChat, Chat(R"("n": 129)"))->status(), 400);
+  Fixture large({.n_slots = 1000});
+  EXPECT_EQ(large.Post(kChat, Chat(R"("n": 128)"))->status(), 200);
+  const auto beyond = large.Post(kChat, Chat(R"("n": 129)"));
+  EXPECT_EQ(beyond->status(), 400);
+  EXPECT_EQ(TextAt(beyond->json(), "error.message"), "n: found 129, expected 1 to 128");
 }
 
 TEST(RefusalsTest, NameTheFieldOfTheRequest) {

@@ -303,6 +303,7 @@ TEST(SessionsTest, EventsTellWhatChanged) {
   const auto events = fixture.Get("/v1/sessions/a/events");
   ASSERT_EQ(events->chunks().size(), 1U);
   EXPECT_EQ(TextAt(events->chunks()[0], "texts.0"), "hello");
+  EXPECT_EQ(events->last_delay(), std::chrono::milliseconds(100)) << "ten times per second";
   events->Tick();
   EXPECT_EQ(events->chunks().size(), 1U) << "nothing changed";
   fixture.backend.sessions["a"].push_back(260);

@@ -46,6 +46,8 @@ class Client {
     }
     return true;
   }
+  // The server sees the end of the connection but can still answer.
+  void EndSending() { socket_.shutdown(tcp::socket::shutdown_send); }
   bool IsReadable() {
     pollfd asked = {.fd = socket_.native_handle(), .events = POLLIN, .revents = 0};
     return poll(&asked, 1, 0) > 0;
@@ -63,6 +65,17 @@ class Client {
         from = at + text.size();
       }
     }
+    return all;
+  }
+  // Fails if the server does not close.
+  std::string ReadUntilClosed() {
+    std::string all;
+    std::array<char, 4096> piece = {};
+    ssize_t n = 0;
+    while ((n = recv(socket_.native_handle(), piece.data(), piece.size(), 0)) > 0) {
+      all.append(piece.data(), static_cast<size_t>(n));
+    }
+    EXPECT_EQ(n, 0) << "reset, or not closed in time";
     return all;
   }
 

@@ -221,7 +221,8 @@ void FakeExchange::End() {
   WINNOW_CHECK(streamed_ && !ended_);
   ended_ = true;
 }
-void FakeExchange::After(std::chrono::milliseconds, std::function<void()> work) {
+void FakeExchange::After(std::chrono::milliseconds delay, std::function<void()> work) {
+  last_delay_ = delay;
   later_.push_back(std::move(work));
 }
 void FakeExchange::Post(std::function<void()> work) {

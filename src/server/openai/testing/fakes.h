@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -101,7 +102,8 @@ class FakeExchange final : public Exchange {
   void Run();   // posted work, and work posted by it
   void Wait();  // for another thread to post, then Run; aborts after a minute
   void Disconnect();
-  void Tick();  // runs delayed work
+  void Tick();                                                          // runs delayed work
+  std::chrono::milliseconds last_delay() const { return last_delay_; }  // of delayed work
 
   int status() const { return response_.status; }
   int n_posted_work() const { return n_posted_long_; }
@@ -131,6 +133,7 @@ class FakeExchange final : public Exchange {
   std::mutex mutex_;  // guards posted_
   std::condition_variable has_posted_;
   std::deque<std::function<void()>> posted_, later_;
+  std::chrono::milliseconds last_delay_{0};
 };
 
 // A service on a fake engine, with the small byte-pair vocabulary and ChatML or a Jinja template.
