@@ -1,5 +1,5 @@
-"""Steps of winnow (docs/methods/winnow.md, semantics.md) shared by its two reference
-implementations."""
+"""Steps of winnow (docs/methods/winnow.md, semantics.md) for its reference implementation,
+test_winnow.py."""
 
 import math
 

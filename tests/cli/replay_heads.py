@@ -1,5 +1,6 @@
 """Parts of the methods' reference implementations, and their comparison with winnow replay."""
 
+import json
 import math
 
 from recordings import GROUP, HKV, LAYERS, N, PROMPT, ReplayTest, Text, attend, mix, rotate
@@ -131,14 +132,41 @@ class MethodTest(ReplayTest):
             for layer in range(self.LAYERS):
                 heads = self.heads(text, layer, positions, reduce)
                 run(heads)
-                outputs = self.rows(result, f"layers.{layer}.out")
+                self.assert_agree(result, heads, spec=spec, flags=flags, pairing=pairing)
+
+    def follow(self, spec, size, positions="original", flags=()):
+        """Attention's outputs, and what is stored, follow from the decisions in the trace. Which
+        entries a method evicts is tested beside it, in C++."""
+        for pairing in ("norm", "neox"):
+            text = Text(self.SEED, pairing, self.LAYERS)
+            path, trace = self.record("text.safetensors", text), self.folder / "trace.jsonl"
+            _, result = self.replay(path, spec, "--size", str(size), "--trace", trace, *flags)
+            gone = {}  # (layer, head, token): tokens seen when it was evicted
+            for plan in map(json.loads, trace.read_text().splitlines()):
+                for g, head in enumerate(plan["heads"]):
+                    gone.update({(plan["layer"], g, token): plan["step"] for token in head["evicted"]})
+            for layer in range(self.LAYERS):
+                heads = self.heads(text, layer, positions)
                 for head in heads:
-                    with self.subTest(spec=spec, flags=flags, pairing=pairing, layer=layer, head=head.g):
-                        self.assertEqual(self.kept(result, layer, head.g), head.tokens)
-                        for h in head.query_heads():
-                            for step, expected in enumerate(head.outputs[h]):
-                                self.assert_close(outputs[h][step], expected)
-                        self.assert_stored(result, head)
+                    def stay(n_seen):
+                        return [rank for rank, token in enumerate(head.tokens) if gone.get((layer, head.g, token), N + 1) > n_seen]
+                    head.keep(stay(PROMPT))
+                    self.assertLess(len(head.tokens), PROMPT)
+                    for token in range(PROMPT, N):
+                        head.step(token)
+                        head.keep(stay(token + 1))
+                self.assert_agree(result, heads, spec=spec, flags=flags, pairing=pairing)
+
+    def assert_agree(self, result, heads, **case):
+        layer = heads[0].layer
+        outputs = self.rows(result, f"layers.{layer}.out")
+        for head in heads:
+            with self.subTest(layer=layer, head=head.g, **case):
+                self.assertEqual(self.kept(result, layer, head.g), head.tokens)
+                for h in head.query_heads():
+                    for step, expected in enumerate(head.outputs[h]):
+                        self.assert_close(outputs[h][step], expected)
+                self.assert_stored(result, head)
 
     def assert_stored(self, result, head):
         keys = self.rows(result, f"layers.{head.layer}.k")[head.g]

@@ -42,33 +42,6 @@ def snapkv(head, size, window, pool="max", kernel=7, prefix_softmax=False):
     generate(head)
 
 
-def hbw(head, size, window, block, rounds, pool="max", kernel=7, prefix_softmax=False):
-    n_prefix = PROMPT - window
-    scores = pooled(votes(head, window, prefix_softmax), pool, kernel)
-    block = block or max(1, size // 32)
-    blocks = [list(range(i, min(i + block, n_prefix))) for i in range(0, n_prefix, block)]
-    means = [sum(scores[j] for j in tokens) / len(tokens) for tokens in blocks]
-    left, chosen = (size - window) // block, []
-
-    def free(begin, end):
-        """Sorted by score, the newer first among equals."""
-        return sorted((i for i in range(begin, end) if i not in chosen), key=lambda i: (-means[i], -i))
-
-    for turn, groups in enumerate(rounds):
-        share = math.ceil(left / (len(rounds) - turn))
-        before, nominees = len(chosen), []
-        bounds = [x * len(blocks) // groups for x in range(groups + 1)]
-        for begin, end in zip(bounds, bounds[1:]):
-            ranking = free(begin, end)
-            chosen += ranking[:share // groups]
-            nominees += ranking[share // groups:][:1]
-        chosen += sorted(nominees, key=lambda i: (-means[i], -i))[:share % groups]
-        chosen += free(0, len(blocks))[:before + share - len(chosen)]
-        left -= share
-    head.keep([*(j for i in sorted(chosen) for j in blocks[i]), *range(n_prefix, PROMPT)])
-    generate(head)
-
-
 def last_mean(head, n_rows):
     """[query head][token]: the mean over those of the last rows that see the token."""
     return [[sum(row[j] for row in rows[PROMPT - n_rows:]) / min(n_rows, PROMPT - j) for j in range(PROMPT)]
@@ -107,17 +80,8 @@ class PromptMethods(MethodTest):
         self.compare("snapkv:window=4,kernel=3", 10, self.each(snapkv, 10, 4, "max", 3))
         self.compare("snapkv:window=4,kernel=5,pool=average,reduce=max", 10, self.each(snapkv, 10, 4, "average", 5), reduce="max")
 
-    def test_hbw(self):
-        for block, rounds in ((1, (1, 3)), (2, (1, 3)), (2, (4,)), (3, (1, 2, 2))):
-            spec = f"hbw:window=4,block={block},rounds={'/'.join(map(str, rounds))}"
-            for pool, kernel in (("max", 3), ("average", 5), ("none", 7)):
-                self.compare(f"{spec},pool={pool},kernel={kernel}", 13, self.each(hbw, 13, 4, block, rounds, pool, kernel))
-        self.compare("hbw:window=4", 13, self.each(hbw, 13, 4, 0, (1, 8)))
-
     def test_votes_normalised_over_the_prefix(self):
         for reduce in ("mean", "max"):
-            self.compare(f"hbw:window=4,block=2,kernel=3,prefix_softmax=true,reduce={reduce}", 13,
-                         self.each(hbw, 13, 4, 2, (1, 8), "max", 3, True), reduce=reduce)
             self.compare(f"snapkv:window=4,kernel=3,prefix_softmax=true,reduce={reduce}", 10,
                          self.each(snapkv, 10, 4, "max", 3, True), reduce=reduce)
 
@@ -129,12 +93,12 @@ class PromptMethods(MethodTest):
             self.assertEqual(hbw_result, snapkv_result)
 
     def test_refreekv(self):
-        for threshold in (0.05, 0.3):
+        for threshold in (0, 0.01, 0.05, 0.1, 0.3, 0.7, 1):
             spec = f"refreekv:whole_layers=0,sinks=2,threshold={threshold}"
             def over(**options):
                 return lambda heads: refreekv(heads, threshold, 2, **options)
-            self.compare(spec, 0, over())
-            self.compare(f"{spec},queries=5", 0, over(n_rows=5))
+            for n_rows in (1, 2, 5, 64):
+                self.compare(f"{spec},queries={n_rows}", 0, over(n_rows=min(n_rows, PROMPT)))
             self.compare(f"{spec},queries_share=0.5,per_head=true", 0, over(n_rows=PROMPT // 2, per_head=True))
             self.compare(f"{spec},metric=matrix", 0, over(matrix=True))
             self.compare(f"{spec},metric=matrix,include_first=true", 0, over(matrix=True, include_first=True))

@@ -3,18 +3,10 @@ head on its own."""
 
 import unittest
 
-from recordings import HQ, LAYERS, N, PROMPT, Text
+from recordings import HQ, LAYERS, PROMPT, Text
 from replay_heads import MethodTest, QueryHead
 from test_replay_d2o import d2o
-from test_replay_methods import h2o
 from test_replay_prompt import refreekv, snapkv
-
-
-def streaming(head, size, sinks):
-    head.keep([*range(sinks), *range(PROMPT - size + sinks, PROMPT)])
-    for token in range(PROMPT, N):
-        head.step(token)
-        head.drop(sinks)
 
 
 def pyramidkv(head, size, window, kernel, beta):
@@ -35,16 +27,9 @@ class QueryHeads(MethodTest):
     def test_pyramidkv(self):
         self.compare("pyramidkv:window=4,kernel=3,beta=4,heads=query", 12, self.each(pyramidkv, 12, 4, 3, 4))
 
-    def test_h2o(self):
-        self.compare("h2o:heads=query", 9, self.each(h2o, 9, 0, 4))
-        self.compare("h2o:sinks=2,recent=3,positions=reassigned,heads=query", 10, self.each(h2o, 10, 2, 3), "reassigned")
-
     def test_d2o(self):
         self.compare("d2o:layer_policy=uniform,heads=query", 10, self.each(d2o, 10))
         self.compare("d2o:layer_policy=uniform,positions=reassigned,heads=query", 10, self.each(d2o, 10), "reassigned")
-
-    def test_streaming(self):
-        self.compare("streaming:sinks=2,heads=query", 9, self.each(streaming, 9, 2), "reassigned")
 
     def test_refreekv(self):
         spec = "refreekv:whole_layers=0,sinks=2,threshold=0.1,heads=query"

@@ -1,12 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/rng.h"
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/plain_window.h"
+#include "compression/testing/random.h"
 
 namespace winnow::compression {
 namespace {
@@ -109,36 +113,63 @@ std::vector<bool> PlainRounds(const std::vector<double>& scores, int64_t left,
   return taken;
 }
 
+// Prompts, whole and in chunks, of random lengths; every option but the representatives.
 TEST(HbwTest, AgreesWithPlainRounds) {
   const std::vector<std::pair<std::string, std::vector<int>>> all = {
       {"1", {1}}, {"1/8", {1, 8}}, {"8", {8}}, {"2/3/5", {2, 3, 5}}, {"30/1", {30, 1}}};
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    Rng rng(seed);
+    const auto draw = [&](uint64_t n) { return static_cast<int>(rng.Below(n)); };
     const auto& [text, rounds] = all[seed % all.size()];
-    const int64_t n_blocks = 8 + static_cast<int64_t>(seed % 37);
-    const int64_t n_kept = 1 + static_cast<int64_t>(seed % 7);
-    const Weights weights = testing::RandomWeights(seed);
-    const bool pooled = seed % 2 == 0;
-    Harness h(Make(methods::Hbw(), std::string("window=1,block=1,kernel=3,pool=") +
-                                       (pooled ? "max" : "none") + ",rounds=" + text),
-              {.budget = n_kept + 1});
-    h.Prefill(n_blocks + 1, weights);
-    const auto vote = [&](int64_t j) {
-      return weights({.query = n_blocks, .rank = j, .position = static_cast<Position>(j)});
-    };
-    std::vector<double> scores;
-    for (int64_t j = 0; j < n_blocks; ++j) {
-      double score = vote(j);
-      if (pooled && j > 0) score = std::max(score, vote(j - 1));
-      if (pooled && j + 1 < n_blocks) score = std::max(score, vote(j + 1));
-      scores.push_back(score);
+    testing::PlainWindow plain;
+    plain.window = 1 + draw(6);
+    plain.pool = std::vector{"none", "average", "max"}[static_cast<size_t>(draw(3))];
+    plain.kernel = 1 + 2 * draw(4);
+    plain.reduce = draw(2) == 0 ? "mean" : "max";
+    plain.prefix_softmax = draw(3) == 0;
+    int64_t block = draw(5);  // 0: a 32nd of the budget
+    const int64_t budget = 1 + (block == 0 ? draw(140) : draw(40));
+    const std::string parameters =
+        plain.Parameters() + ",rounds=" + text + ",block=" + std::to_string(block);
+    if (block == 0) block = std::max<int64_t>(1, budget / 32);
+    const int n_calls = seed % 2 == 0 ? 1 : 2 + draw(4), group = 1 + draw(3);
+    Harness h(Make(methods::Hbw(), parameters),
+              {.n_q_heads = 2 * group, .n_kv_heads = 2, .budget = budget});
+    std::vector<Positions> lists(2);
+    for (int call = 0; call < n_calls; ++call) {
+      const int64_t n = 1 + draw(n_calls == 1 ? 200 : 60);
+      const auto first = static_cast<Position>(h.n_seen());
+      const auto weight = [&](int q_head, int64_t query, Position position) {
+        return testing::Random({static_cast<int64_t>(seed), call, q_head, query, position});
+      };
+      h.Prefill(n, [&](const testing::Cell& cell) {
+        return weight(cell.q_head, cell.query, cell.position);
+      });
+      for (int head = 0; head < 2; ++head) {
+        Positions& entries = lists[static_cast<size_t>(head)];
+        for (Position i = 0; i < n; ++i) entries.push_back(first + i);
+        const std::vector<double> scores = plain.Scores(entries, n, budget, {head, group}, weight);
+        if (std::ssize(entries) > budget) {
+          std::vector<double> means;
+          for (int64_t begin = 0; begin < std::ssize(scores); begin += block) {
+            const int64_t end = std::min(begin + block, std::ssize(scores));
+            means.push_back(std::accumulate(scores.begin() + begin, scores.begin() + end, 0.0) /
+                            static_cast<double>(end - begin));
+          }
+          const std::vector<bool> taken =
+              PlainRounds(means, (budget - plain.Under(budget)) / block, rounds);
+          Positions kept;
+          for (int64_t i = 0; i < std::ssize(entries); ++i) {
+            if (i >= std::ssize(scores) || taken[static_cast<size_t>(i / block)]) {
+              kept.push_back(entries[static_cast<size_t>(i)]);
+            }
+          }
+          entries = kept;
+        }
+        ASSERT_EQ(h.Kept(0, head), entries)
+            << parameters << ", budget " << budget << ", seed " << seed << ", call " << call;
+      }
     }
-    const std::vector<bool> taken = PlainRounds(scores, n_kept, rounds);
-    Positions expected;
-    for (int64_t j = 0; j < n_blocks; ++j) {
-      if (taken[static_cast<size_t>(j)]) expected.push_back(static_cast<Position>(j));
-    }
-    expected.push_back(static_cast<Position>(n_blocks));
-    EXPECT_EQ(h.Kept(), expected) << "seed " << seed;
   }
 }
 

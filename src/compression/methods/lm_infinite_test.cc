@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "compression/methods/methods.h"
+#include "compression/testing/first_and_newest.h"
 #include "compression/testing/harness.h"
 
 namespace winnow::compression::methods {
@@ -60,6 +63,38 @@ TEST(LmInfiniteTest, DistancesStopAtTheCap) {
   // Tokens 0, 1, 5, 6, 7 and the query's own, 8.
   EXPECT_EQ(method->distances, (std::vector<int32_t>{3, 3, 3, 2, 1, 0}));
   EXPECT_EQ(h.Kept(), (Kept{0, 1, 6, 7, 8}));
+}
+
+TEST(LmInfiniteTest, AgreesWithTheClosedForm) {
+  testing::ExpectFirstAndNewest(LmInfinite(), "", 10);
+  for (const int sinks : {0, 1, 4, 100}) {
+    testing::ExpectFirstAndNewest(LmInfinite(), "distance=20,sinks=" + std::to_string(sinks),
+                                  sinks);
+  }
+}
+
+// Beyond the budget, every query sees every entry at min(its distance in the text, the cap).
+TEST(LmInfiniteTest, DistancesAreThoseOfTheTextUpToTheCap) {
+  for (const int sinks : {0, 1, 5}) {
+    for (const int64_t budget : {1, 6, 17}) {
+      for (const int32_t cap : {1, 4, 30, 1000}) {
+        const auto method = std::make_shared<Watched>(testing::Make(
+            LmInfinite(), "sinks=" + std::to_string(sinks) + ",distance=" + std::to_string(cap)));
+        Harness h(method, {.budget = budget});
+        h.Prefill(23, [](const Cell&) { return 0.0; });
+        for (Position query = 23; query < 80; ++query) {
+          std::vector<int32_t> expected;
+          for (const Position p : testing::FirstAndNewest(query, budget, sinks)) {
+            expected.push_back(std::min<int32_t>(query - p, cap));
+          }
+          expected.push_back(0);  // the query's own entry
+          h.Decode([](const Cell&) { return 0.0; });
+          ASSERT_EQ(method->distances, expected)
+              << "sinks " << sinks << " budget " << budget << " cap " << cap;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

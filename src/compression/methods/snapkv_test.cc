@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/plain_window.h"
 
 namespace winnow::compression {
 namespace {
@@ -60,70 +62,58 @@ TEST(SnapKvTest, RefusesAnEvenKernel) {
             "snapkv: kernel: found '4', expected an odd integer from 1 to 1023");
 }
 
-// The whole method in plain loops.
-Positions PlainSnapKv(const Weights& weights, int64_t n, int64_t budget, int64_t window, int kernel,
-                      bool max, int kv_head) {
-  Positions kept(static_cast<size_t>(n));
-  std::iota(kept.begin(), kept.end(), 0);
-  if (n <= budget) return kept;
-  if (budget <= window) window = std::max<int64_t>(1, budget / 2);
-  const int64_t prefix = n - window;
-  std::vector<double> sums(static_cast<size_t>(prefix), 0.0);
-  for (int64_t j = 0; j < prefix; ++j) {
-    for (int64_t i = prefix; i < n; ++i) {
-      for (int q_head = 2 * kv_head; q_head < 2 * kv_head + 2; ++q_head) {
-        sums[static_cast<size_t>(j)] +=
-            weights(
-                {.q_head = q_head, .query = i, .rank = j, .position = static_cast<Position>(j)}) /
-            2;
-      }
-    }
-  }
-  std::vector<std::pair<double, int64_t>> ranked;
-  for (int64_t j = 0; j < prefix; ++j) {
-    double sum = 0, highest = 0;
-    for (int64_t e = j - kernel / 2; e <= j + kernel / 2; ++e) {
-      if (e < 0 || e >= prefix) continue;
-      sum += sums[static_cast<size_t>(e)];
-      highest = std::max(highest, sums[static_cast<size_t>(e)]);
-    }
-    ranked.emplace_back(max ? highest : sum / kernel, j);
-  }
-  std::sort(ranked.rbegin(), ranked.rend());
-  kept.clear();
-  for (int64_t i = 0; i < budget - window; ++i) {
-    kept.push_back(static_cast<Position>(ranked[static_cast<size_t>(i)].second));
-  }
-  std::sort(kept.begin(), kept.end());
-  for (int64_t j = prefix; j < n; ++j) kept.push_back(static_cast<Position>(j));
-  return kept;
-}
-
+// Prompts, whole and in chunks, of random lengths; every option.
 TEST(SnapKvTest, AgreesWithPlainLoops) {
-  for (const int64_t n : {1, 5, 15, 16, 17, 24, 25, 40, 90}) {
-    for (const int64_t budget : {1, 2, 7, 8, 9, 16, 24, 39, 90}) {
-      for (const bool max : {false, true}) {
-        const Weights weights = testing::RandomWeights(static_cast<uint64_t>(n * 100 + budget));
-        Harness h(Make(methods::SnapKv(),
-                       std::string("window=8,kernel=5,pool=") + (max ? "max" : "average")),
-                  {.n_q_heads = 4, .n_kv_heads = 2, .budget = budget});
-        h.Prefill(n, weights);
-        for (int kv_head = 0; kv_head < 2; ++kv_head) {
-          EXPECT_EQ(h.Kept(0, kv_head), PlainSnapKv(weights, n, budget, 8, 5, max, kv_head))
-              << "n " << n << " budget " << budget;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Rng rng(seed);
+    const auto draw = [&](uint64_t n) { return static_cast<int>(rng.Below(n)); };
+    testing::PlainWindow plain;
+    plain.window = 1 + draw(10);
+    plain.pool = std::vector{"none", "average", "max"}[static_cast<size_t>(draw(3))];
+    plain.kernel = 1 + 2 * draw(4);
+    plain.reduce = std::vector{"mean", "max", "sum"}[static_cast<size_t>(draw(3))];
+    plain.prefix_softmax = draw(3) == 0;
+    const int64_t budget = 1 + draw(40);
+    const int n_calls = seed % 2 == 0 ? 1 : 2 + draw(6);
+    const bool per_query_head = draw(4) == 0;
+    const int n_kv_heads = 1 + draw(2), group = 1 << draw(3);
+    Harness h(Make(methods::SnapKv(),
+                   plain.Parameters() + (per_query_head ? ",heads=query" : ",heads=kv")),
+              {.n_layers = 2,
+               .n_q_heads = n_kv_heads * group,
+               .n_kv_heads = n_kv_heads,
+               .budget = budget});
+    const int n_heads = per_query_head ? n_kv_heads * group : n_kv_heads;
+    std::vector<Positions> lists(static_cast<size_t>(2 * n_heads));
+    for (int call = 0; call < n_calls; ++call) {
+      const int64_t n = 1 + draw(n_calls == 1 ? 90 : 25);
+      const Position first = static_cast<Position>(h.n_seen());
+      const Weights weights = testing::RandomWeights(1000 * seed + static_cast<uint64_t>(call));
+      h.Prefill(n, weights);
+      for (int head = 0; head < 2 * n_heads; ++head) {
+        Positions& entries = lists[static_cast<size_t>(head)];
+        for (Position i = 0; i < n; ++i) entries.push_back(first + i);
+        const std::vector<double> scores =
+            plain.Scores(entries, n, budget, {head % n_heads, per_query_head ? 1 : group},
+                         [&](int q_head, int64_t query, Position position) {
+                           return weights({.layer = head / n_heads,
+                                           .q_head = q_head,
+                                           .query = query,
+                                           .position = position});
+                         });
+        if (std::ssize(entries) > budget) {
+          Positions kept(entries.begin() + std::ssize(scores), entries.end());
+          const std::vector<int64_t> order = testing::BestFirst(scores);
+          for (int64_t i = 0; i < budget - plain.Under(budget); ++i) {
+            kept.push_back(entries[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+          }
+          std::sort(kept.begin(), kept.end());
+          entries = kept;
         }
+        ASSERT_EQ(h.Kept(head / n_heads, head % n_heads), entries)
+            << plain.Parameters() << ", budget " << budget << ", seed " << seed;
       }
     }
-  }
-}
-
-TEST(SnapKvTest, ChunksAreBroughtBackToTheBudget) {
-  Harness h(Make(methods::SnapKv(), "window=8"), {.budget = 20});
-  for (uint64_t chunk = 0; chunk < 10; ++chunk) {
-    h.Prefill(16, testing::RandomWeights(chunk));
-    const Positions kept = h.Kept();
-    EXPECT_EQ(kept.size(), std::min<size_t>(20, 16 * (chunk + 1)));
-    EXPECT_EQ(kept[kept.size() - 8], static_cast<Position>(16 * (chunk + 1) - 8));
   }
 }
 

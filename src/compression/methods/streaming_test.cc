@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "compression/methods/methods.h"
+#include "compression/testing/first_and_newest.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/vectors.h"
 
@@ -23,26 +25,19 @@ TEST(StreamingTest, KeepsTheFirstAndTheNewest) {
   EXPECT_EQ(h.method().traits().storage.positions, PositionMode::kReassigned);
 }
 
-TEST(StreamingTest, StepsAndChunksAndPromptsEndAlike) {
-  for (const int64_t n_new : {1, 3, 50, 150}) {
-    Harness h(Make(methods::Streaming()), {.budget = 12});
-    for (int64_t seen = 0; seen < 150; seen += n_new) h.Prefill(n_new, NoWeights());
-    EXPECT_EQ(h.Kept(), (Positions{0, 1, 2, 3, 142, 143, 144, 145, 146, 147, 148, 149}));
-  }
-}
-
 TEST(StreamingTest, SinksAreCutToTheBudget) {
   Harness h(Make(methods::Streaming()), {.budget = 3});
   h.Prefill(10, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 2}));
 }
 
-TEST(LocalTest, KeepsTheNewest) {
-  Harness h(Make(methods::Local()), {.budget = 4});
-  h.Prefill(10, NoWeights());
-  EXPECT_EQ(h.Kept(), (Positions{6, 7, 8, 9}));
-  h.Decode(NoWeights());
-  EXPECT_EQ(h.Kept(), (Positions{7, 8, 9, 10}));
+TEST(StreamingTest, AgreesWithTheClosedForm) {
+  testing::ExpectFirstAndNewest(methods::Streaming(), "", 4);
+  for (const int sinks : {0, 1, 7, 100}) {
+    testing::ExpectFirstAndNewest(methods::Streaming(), "sinks=" + std::to_string(sinks), sinks);
+  }
+  testing::ExpectFirstAndNewest(methods::Streaming(), "positions=original", 4);
+  testing::ExpectFirstAndNewest(methods::Streaming(), "heads=query", 4, true);
 }
 
 }  // namespace

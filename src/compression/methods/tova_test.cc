@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
@@ -72,45 +74,71 @@ TEST(TovaTest, UniformAttentionEvictsTheOldest) {
   }
 }
 
+// A prompt, steps and chunks; with and without regions, the vote of the layer or of each KV head.
 TEST(TovaTest, AgreesWithPlainLoops) {
-  Harness h(testing::Make(Tova(), "sinks=2,recent=3"),
-            {.n_q_heads = 4, .n_kv_heads = 2, .budget = 16});
-  std::vector<Position> kept;
-  const auto run = [&](int64_t n, bool decode) {
-    const int64_t n_before = h.n_seen();
-    const auto weight = [&](int q_head, int64_t query, Position entry) {
-      return testing::Random({q_head, query, entry});
-    };
-    const auto weights = [&](const Cell& cell) {
-      return weight(cell.q_head, n_before + cell.query, cell.position);
-    };
-    if (decode) {
-      h.Decode(weights);
-    } else {
-      h.Prefill(n, weights);
-    }
-    for (int64_t t = n_before; t < n_before + n; ++t) kept.push_back(static_cast<Position>(t));
-    while (kept.size() > 16) {
-      size_t victim = 2;
-      double min = 1e9;
-      for (size_t i = 2; i + 3 < kept.size(); ++i) {
-        double mean = 0;
-        for (int q_head = 0; q_head < 4; ++q_head) {
-          mean += weight(q_head, n_before + n - 1, kept[i]) / 4;
-        }
-        if (mean < min) {
-          min = mean;
-          victim = i;
-        }
+  for (uint64_t seed = 0; seed < 60 && !HasFatalFailure(); ++seed) {
+    Rng rng(seed);
+    const auto draw = [&](uint64_t n) { return static_cast<int>(rng.Below(n)); };
+    const int n_kv_heads = 1 + draw(3), group = 1 + draw(4);
+    const bool per_layer = draw(3) > 0, max = draw(3) == 0;
+    const int64_t sinks = draw(2) * draw(4), recent = draw(2) * draw(5);
+    const int64_t budget = sinks + recent + 1 + draw(20);
+    const std::string parameters =
+        "sinks=" + std::to_string(sinks) + ",recent=" + std::to_string(recent) +
+        ",per_layer=" + (per_layer ? "true" : "false") + (max ? ",reduce=max" : "");
+    Harness h(testing::Make(Tova(), parameters),
+              {.n_q_heads = n_kv_heads * group, .n_kv_heads = n_kv_heads, .budget = budget});
+    std::vector<std::vector<Position>> lists(static_cast<size_t>(n_kv_heads));
+    const auto run = [&](int64_t n, bool decode) {
+      const int64_t n_before = h.n_seen();
+      const auto weight = [&](int q_head, int64_t query, Position entry) {
+        return testing::Random({static_cast<int64_t>(seed), q_head, query, entry});
+      };
+      const auto weights = [&](const Cell& cell) {
+        return weight(cell.q_head, n_before + cell.query, cell.position);
+      };
+      if (decode) {
+        h.Decode(weights);
+      } else {
+        h.Prefill(n, weights);
       }
-      kept.erase(kept.begin() + static_cast<ptrdiff_t>(victim));
-    }
-    for (int head = 0; head < 2; ++head) ASSERT_EQ(h.Kept(0, head), kept) << h.n_seen();
-  };
-  run(40, false);
-  for (int step = 0; step < 200 && !HasFatalFailure(); ++step) run(1, true);
-  run(25, false);
-  for (int step = 0; step < 20 && !HasFatalFailure(); ++step) run(1, false);
+      // The last row, over a group.
+      const auto reduced = [&](int kv_head, Position entry) {
+        double sum = 0, largest = 0;
+        for (int q_head = kv_head * group; q_head < (kv_head + 1) * group; ++q_head) {
+          const double one = weight(q_head, n_before + n - 1, entry);
+          sum += one;
+          largest = std::max(largest, one);
+        }
+        return max ? largest : sum / group;
+      };
+      for (int head = 0; head < n_kv_heads; ++head) {
+        std::vector<Position>& kept = lists[static_cast<size_t>(head)];
+        for (int64_t t = n_before; t < n_before + n; ++t) kept.push_back(static_cast<Position>(t));
+        while (std::ssize(kept) > budget) {
+          auto victim = kept.begin() + sinks;
+          double min = 1e9;
+          for (auto one = victim; one < kept.end() - recent; ++one) {
+            double score = 0;
+            for (int voter = 0; voter < n_kv_heads; ++voter) {
+              if (per_layer || voter == head) score += reduced(voter, *one);
+            }
+            if (score < min) {
+              min = score;
+              victim = one;
+            }
+          }
+          kept.erase(victim);
+        }
+        ASSERT_EQ(h.Kept(0, head), kept) << parameters << ", budget " << budget << ", seed " << seed
+                                         << ", " << h.n_seen() << " tokens";
+      }
+    };
+    run(1 + draw(50), false);
+    for (int step = 0; step < 60 && !HasFatalFailure(); ++step) run(1, true);
+    run(1 + draw(30), false);
+    for (int step = 0; step < 20 && !HasFatalFailure(); ++step) run(1, false);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "compression/methods/methods.h"
+#include "compression/methods/treekv_testing.h"
 #include "compression/parts.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/under_budget.h"
@@ -15,161 +16,94 @@
 namespace winnow::compression {
 namespace {
 
+using methods::treekv::PlainTree;
+using methods::treekv::Turn;
 using testing::Harness;
 using testing::Make;
 using testing::Weights;
 using Positions = std::vector<Position>;
 
-// A call of the model: a chunk or turn, or one decode step.
-struct Turn {
-  int64_t n_new = 1;
-  bool decode = false;
-};
-
-// TreeKV on explicit lists, for one KV head: the tree of blocks and, in decode, that of entries.
-class PlainTree {
- public:
-  struct Config {
-    int64_t budget, block, prompt_sinks, sinks, recent;
-  };
-  explicit PlainTree(const Config& c) : c_(c) {}
-
-  // `weight` of a query of the call for an entry at a rank.
-  template <class Weight>
-  void Run(const Turn& turn, const Weight& weight) {
-    const int64_t n_old = std::ssize(entries_);
-    const int64_t first_row = turn.decode ? 0 : std::max<int64_t>(0, turn.n_new - c_.block);
-    for (int64_t i = 0; i < turn.n_new; ++i) entries_.push_back({.position = n_seen_++});
-    for (int64_t row = first_row; row < turn.n_new; ++row) {
-      for (int64_t rank = 0; rank <= n_old + row; ++rank) {
-        Entry& entry = entries_[static_cast<size_t>(rank)];
-        entry.sum += weight(row, rank, entry.position);
-        entry.count += 1;
-      }
-    }
-    if (std::ssize(entries_) <= c_.budget) return;
-    turn.decode ? EvictEntry() : EvictBlocks();
-  }
-
-  Positions Kept() const {
-    Positions kept;
-    for (const Entry& entry : entries_) kept.push_back(static_cast<Position>(entry.position));
-    return kept;
-  }
-
- private:
-  struct Entry {
-    int64_t position = 0;
-    double sum = 0;
-    double count = 0;
-    bool arrived = false;  // its block is, or was, in the list
-    double mean() const { return sum / count; }
-  };
-
-  void EvictEntry() {
-    const int64_t n_middle = c_.budget - c_.sinks - c_.recent;
-    const auto left = entries_.begin() + c_.sinks + entry_pointer_;
-    entries_.erase(left->mean() > (left + 1)->mean() ? left + 1 : left);
-    entry_pointer_ = (entry_pointer_ + 1) % n_middle;
-  }
-
-  int64_t BlockIndex(const Entry& entry) const {
-    return (entry.position - c_.prompt_sinks) / c_.block;
-  }
-  bool Sinks(const Entry& entry) const { return entry.position < c_.prompt_sinks; }
-  double Score(int64_t block) const {
-    double sum = 0, n = 0;
-    for (int64_t rank = 0; rank < std::ssize(entries_) - c_.block; ++rank) {
-      const Entry& entry = entries_[static_cast<size_t>(rank)];
-      if (Sinks(entry) || BlockIndex(entry) != block) continue;
-      sum += entry.mean();
-      n += 1;
-    }
-    return sum / n;
-  }
-  // Removes the entries of a block that have left the window.
-  void Remove(int64_t block) {
-    std::vector<Entry> rest;
-    for (const Entry& entry : entries_) {
-      if (Sinks(entry) || BlockIndex(entry) != block || !entry.arrived) rest.push_back(entry);
-    }
-    entries_ = rest;
-    if (block == newest_block_) newest_is_gone_ = true;
-  }
-  void EvictAtPointer(std::vector<int64_t>& list) {
-    size_t victim = 0;
-    if (list.size() > 1) {
-      block_pointer_ %= list.size() - 1;
-      const bool left_stays = Score(list[block_pointer_]) > Score(list[block_pointer_ + 1]);
-      victim = block_pointer_ + (left_stays ? 1 : 0);
-      block_pointer_ = (block_pointer_ + 1) % (list.size() - 1);
-    }
-    Remove(list[victim]);
-    list.erase(list.begin() + static_cast<int64_t>(victim));
-  }
-  void EvictBlocks() {
-    std::vector<int64_t> list, arriving;
-    if (!newest_is_gone_) newest_block_ = -1;
-    for (const Entry& entry : entries_) {
-      if (!Sinks(entry) && entry.arrived && (list.empty() || list.back() != BlockIndex(entry))) {
-        list.push_back(BlockIndex(entry));
-      }
-    }
-    for (int64_t rank = 0; rank < std::ssize(entries_) - c_.block; ++rank) {
-      Entry& entry = entries_[static_cast<size_t>(rank)];
-      if (entry.arrived || Sinks(entry)) continue;
-      entry.arrived = true;
-      const bool joins = !list.empty() && list.back() == BlockIndex(entry);
-      const bool late = BlockIndex(entry) == gone_before_;
-      if (joins) newest_block_ = BlockIndex(entry);
-      if (late || BlockIndex(entry) == newest_block_) continue;
-      arriving.push_back(newest_block_ = BlockIndex(entry));
-      newest_is_gone_ = false;
-    }
-    // Removes tokens that left the window after their block was dropped.
-    if (gone_before_ >= 0) Remove(gone_before_);
-    const int64_t n_blocks = (c_.budget - c_.prompt_sinks - c_.block) / c_.block;
-    for (const int64_t block : arriving) {
-      list.push_back(block);
-      if (std::ssize(list) > n_blocks) EvictAtPointer(list);
-    }
-    while (std::ssize(entries_) > c_.budget) EvictAtPointer(list);
-    gone_before_ = newest_is_gone_ ? newest_block_ : -1;
-  }
-
-  Config c_;
-  std::vector<Entry> entries_;
-  int64_t n_seen_ = 0;
-  int64_t newest_block_ = -1;
-  bool newest_is_gone_ = false;
-  int64_t gone_before_ = -1;
-  size_t block_pointer_ = 0;
-  int64_t entry_pointer_ = 0;
+// The heads that share a layer and its pointers.
+struct Heads {
+  int n_kv_heads = 2, group = 1;
+  const char* reduce = "mean";
 };
 
 // `block` is the configured size, c.block the one that the budget allows.
 void Compare(const PlainTree::Config& c, int64_t block, const std::vector<Turn>& turns,
-             uint64_t seed) {
-  const std::string parameters =
-      "block=" + std::to_string(block) + ",prefill_sinks=" + std::to_string(c.prompt_sinks) +
-      ",sinks=" + std::to_string(c.sinks) + ",recent=" + std::to_string(c.recent);
-  Harness h(Make(methods::TreeKv(), parameters),
-            {.n_q_heads = 2, .n_kv_heads = 2, .budget = c.budget});
-  std::vector<PlainTree> heads(2, PlainTree(c));
+             uint64_t seed, const Heads& shape = {}) {
+  const std::string prompt = c.block == 0 ? "prefill=step"
+                                          : "block=" + std::to_string(block) +
+                                                ",prefill_sinks=" + std::to_string(c.prompt_sinks);
+  const std::string parameters = prompt + ",sinks=" + std::to_string(c.sinks) +
+                                 ",recent=" + std::to_string(c.recent) +
+                                 ",cycle=" + (c.literal ? "literal" : "unit") +
+                                 ",select_left=" + (c.select_left ? "true" : "false") +
+                                 ",criterion=" + c.criterion + ",reduce=" + shape.reduce;
+  Harness h(Make(methods::TreeKv(), parameters), {.n_q_heads = shape.n_kv_heads * shape.group,
+                                                  .n_kv_heads = shape.n_kv_heads,
+                                                  .budget = c.budget});
+  std::vector<PlainTree> heads(static_cast<size_t>(shape.n_kv_heads), PlainTree(c));
   std::string done;
   for (const Turn& turn : turns) {
     done += (turn.decode ? " step " : " chunk ") + std::to_string(turn.n_new);
     const Weights weights = testing::RandomWeights(++seed);
     turn.decode ? h.Decode(weights) : h.Prefill(turn.n_new, weights);
-    for (int head = 0; head < 2; ++head) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
       PlainTree& tree = heads[static_cast<size_t>(head)];
       tree.Run(turn, [&](int64_t query, int64_t rank, int64_t position) {
-        return weights({.q_head = head,
-                        .query = query,
-                        .rank = rank,
-                        .position = static_cast<Position>(position)});
+        double sum = 0, max = 0;
+        for (int q_head = head * shape.group; q_head < (head + 1) * shape.group; ++q_head) {
+          const double one = weights({.q_head = q_head,
+                                      .query = query,
+                                      .rank = rank,
+                                      .position = static_cast<Position>(position)});
+          sum += one;
+          max = std::max(max, one);
+        }
+        return std::string(shape.reduce) == "max" ? max : sum / shape.group;
       });
       ASSERT_EQ(h.Kept(0, head), tree.Kept()) << parameters << ":" << done;
+    }
+  }
+}
+
+// Whole prompts: 1.1.2 of the algorithm.
+TEST(TreeKvChunksTest, WholePromptsAgreeWithPlainLists) {
+  for (const int64_t n : {1, 11, 12, 13, 14, 15, 16, 20, 33, 64, 65, 66}) {
+    for (const int64_t budget : {12, 13, 14, 15, 20, 32}) {
+      for (const int64_t sinks : {0, 2}) {
+        for (const int variant : {0, 1, 2}) {
+          const auto seed = static_cast<uint64_t>(n * 50 + budget);
+          Compare({.budget = budget,
+                   .block = 5,
+                   .prompt_sinks = sinks,
+                   .literal = variant == 1,
+                   .select_left = variant == 2},
+                  5, {{.n_new = n}}, seed, {.group = 1 << (seed % 3)});
+        }
+      }
+    }
+  }
+}
+
+// Algorithm 1, in steps and in chunks that are read like steps.
+TEST(TreeKvChunksTest, StreamsAgreeWithPlainLists) {
+  const PlainTree::Config shapes[] = {{.budget = 7},
+                                      {.budget = 15, .sinks = 2, .recent = 5},
+                                      {.budget = 10, .sinks = 1, .recent = 3},
+                                      {.budget = 3, .recent = 2}};
+  uint64_t seed = 5000;
+  for (PlainTree::Config c : shapes) {
+    for (const char* criterion : {"mean", "accumulated", "position"}) {
+      for (const int variant : {0, 1, 2, 3}) {
+        c.criterion = criterion;
+        c.literal = variant % 2 == 1;
+        c.select_left = variant / 2 == 1;
+        const Heads heads = {.group = 2, .reduce = seed % 2 == 0 ? "mean" : "max"};
+        Compare(c, 0, std::vector<Turn>(250, Turn{.decode = true}), ++seed, heads);
+        Compare(c, 0, std::vector<Turn>(20, Turn{.n_new = 13}), ++seed, heads);
+      }
     }
   }
 }
@@ -178,11 +112,17 @@ TEST(TreeKvChunksTest, AgreeWithPlainLists) {
   uint64_t seed = 1000;
   for (const int64_t budget : {20, 23, 41}) {
     for (const int64_t sinks : {0, 2}) {
-      const PlainTree::Config c = {
-          .budget = budget, .block = 5, .prompt_sinks = sinks, .sinks = 1, .recent = budget / 2};
-      for (const int64_t chunk : {1, 3, 5, 7, 10, 24, 60}) {
-        Compare(c, c.block, std::vector<Turn>(static_cast<size_t>(300 / chunk), {.n_new = chunk}),
-                ++seed);
+      for (const char* criterion : {"mean", "accumulated", "position"}) {
+        const PlainTree::Config c = {.budget = budget,
+                                     .block = 5,
+                                     .prompt_sinks = sinks,
+                                     .sinks = 1,
+                                     .recent = budget / 2,
+                                     .criterion = criterion};
+        for (const int64_t chunk : {1, 3, 5, 7, 10, 24, 60}) {
+          Compare(c, c.block, std::vector<Turn>(static_cast<size_t>(300 / chunk), {.n_new = chunk}),
+                  ++seed, {.group = 2, .reduce = seed % 2 == 0 ? "mean" : "max"});
+        }
       }
     }
   }
@@ -195,8 +135,10 @@ TEST(TreeKvChunksTest, AgreeWithPlainListsOverTheTurnsOfAChat) {
       turns.push_back({.n_new = static_cast<int64_t>((seed * 31 + i * 17) % 29 + 1)});
       for (uint64_t step = 0; step < (seed + i * 5) % 19; ++step) turns.push_back({.decode = true});
     }
-    Compare({.budget = 24, .block = 4, .prompt_sinks = 0, .sinks = 2, .recent = 10}, 4, turns,
-            seed * 1000);
+    const std::string criterion =
+        std::vector{"mean", "accumulated", "position"}[static_cast<size_t>(seed % 3)];
+    Compare({.budget = 24, .block = 4, .sinks = 2, .recent = 10, .criterion = criterion}, 4, turns,
+            seed * 1000, {.group = 1 + static_cast<int>(seed % 2)});
   }
 }
 

@@ -51,6 +51,7 @@ Vec Wide(const std::vector<float>& x) { return {x.begin(), x.end()}; }
 struct Form {
   std::string more = {};  // parameters
   bool replay = true, profile = false, uniform = false, top_k = false, refit = true;
+  bool projected = true;  // false: as in recordings, which have no output projection
   double rest = 0.1;
   int64_t n_passes = 1;
   int64_t budget = 12;
@@ -89,6 +90,7 @@ class WinnowTest : public ::testing::Test {
         const Vec all = Wide(Projection(i / kHeads, i % kHeads * kGroup + g));
         auto& rows = heads_[static_cast<size_t>(i)].projections.emplace_back();
         for (auto at = all.begin(); at != all.end(); at += kDim) rows.emplace_back(at, at + kDim);
+        if (!form.projected) rows = plain::Identity(kDim);
       }
     }
     const std::string parameters =
@@ -108,7 +110,7 @@ class WinnowTest : public ::testing::Test {
     harness_->SetKeys(Key);
     harness_->SetValues(Value);
     harness_->SetQueries(QueryVector);
-    harness_->SetProjection(kModelDim, Projection);
+    if (form.projected) harness_->SetProjection(kModelDim, Projection);
     harness_->SetProfiles(profiles_);
     if (form.replay) {
       harness_->SetReplay(kReplayed,
@@ -374,17 +376,23 @@ TEST_F(WinnowTest, Profile) {
   EXPECT_GT(n_unequal_, 0);
 }
 
-TEST_F(WinnowTest, Window) {
-  for (const int64_t budget : {5, 12, 20}) Run({.replay = false, .budget = budget});
-  EXPECT_GT(n_refitted_, 0);
-}
-
-TEST_F(WinnowTest, EachFeatureAlone) {
-  for (const int64_t budget : {8, 20}) {
-    Run({.refit = true, .rest = 0, .budget = budget});
-    Run({.refit = false, .rest = 0.3, .budget = budget});
-    Run({.uniform = true, .budget = budget});
-    Run({.top_k = true, .budget = budget});
+// After a replay or for the prompt's window.
+TEST_F(WinnowTest, WithAndWithoutEachFeature) {
+  for (Form form : {Form{},
+                    {.rest = 0},
+                    {.refit = false, .rest = 0.3},
+                    {.refit = false, .rest = 0},
+                    {.uniform = true},
+                    {.top_k = true},
+                    {.projected = false},
+                    {.refit = false, .projected = false, .rest = 0}}) {
+    for (const bool replay : {true, false}) {
+      for (const int64_t budget : {5, 8, 13, 20}) {
+        form.replay = replay;
+        form.budget = budget;
+        Run(form);
+      }
+    }
   }
 }
 

@@ -58,6 +58,12 @@ inline double Dot(const Vec& a, const Vec& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
+inline std::vector<Vec> Identity(size_t n) {
+  std::vector<Vec> rows(n, Vec(n));
+  for (size_t i = 0; i < n; ++i) rows[i][i] = 1;
+  return rows;
+}
+
 inline double Mass(const Query& query, const Entry& entry) {
   return std::exp(Dot(query.q, entry.key) + entry.bias);
 }
