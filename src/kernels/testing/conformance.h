@@ -91,15 +91,18 @@ class Conformance : public testing::TestWithParam<std::string> {
         .value();
   }
 
-  // Runs `op`, which returns its results, on the reference and on the CPU with 1 and 3 threads.
+  // Runs `op`, which returns its results, on the reference and on the CPU with 1 and 3 threads;
+  // under sanitizers, where it takes minutes, with 3 only.
   template <typename Op>
   void Compare(const Op& op, double tolerance, const std::string& what) {
     const std::unique_ptr<Backend> reference = MakeReferenceBackend();
     const std::vector<float> expected = op(*reference);
     ThreadPool one(1), three(3);
-    const std::vector<float> found = op(*Cpu(one));
+    const std::vector<float> found = op(*Cpu(three));
     ExpectClose(found, expected, tolerance, what);
-    EXPECT_EQ(op(*Cpu(three)), found) << what << ": depends on the number of threads";
+#ifndef WINNOW_SANITIZES_MEMORY
+    EXPECT_EQ(op(*Cpu(one)), found) << what << ": depends on the number of threads";
+#endif
   }
 };
 
