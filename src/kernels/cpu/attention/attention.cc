@@ -43,7 +43,8 @@ void Attend(const HostAttention& a, const Processor& processor, AttentionScratch
                                .key_row_bytes = gguf::RowBytes(a.key_type, a.key_dim),
                                .value_row_bytes = gguf::RowBytes(a.value_type, a.value_dim),
                                .rotation = a.rotation,
-                               .prefetch = processor.kv_cache},
+                               .prefetch = processor.kv_cache,
+                               .block_scores = &BlockScoreKernelsFor(target)},
                      .n_heads = n_heads,
                      .scratch = scratch,
                      .pool = pool};

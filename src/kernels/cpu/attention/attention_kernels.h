@@ -50,6 +50,23 @@ struct EntryMap {
   }
 };
 
+// A query rounded to 8 bits per block of 32, in the order of the key's elements.
+struct QuantizedQuery {
+  const int8_t* values = nullptr;  // [group, key_dim]
+  const float* scales = nullptr;   // [group, n_blocks]
+  const int32_t* sums = nullptr;   // [group, n_blocks], of the values
+};
+
+// Scores of one query for a tile of stored rows: as many as floats fit a vector of the target.
+//   scores[h * kChunkSlots + row] = q[h] . rows[row]
+struct BlockScoreKernels {
+  using Score = void(const std::byte* rows, int64_t row_bytes, const QuantizedQuery& q,
+                     int n_blocks, int group, float* scores);
+  Score* q8_0 = nullptr;
+  Score* q4_0 = nullptr;
+};
+const BlockScoreKernels& BlockScoreKernelsFor(int64_t target);
+
 // Parameters shared by all jobs of a call.
 struct AttentionShape {
   int group = 0;  // query heads per KV head
@@ -62,6 +79,7 @@ struct AttentionShape {
   int64_t value_row_bytes = 0;
   Rotation rotation;
   PrefetchPolicy prefetch;
+  const BlockScoreKernels* block_scores = nullptr;
 };
 
 // Softmax over a part of the slots, not yet normalised:

@@ -1,3 +1,5 @@
+#define WINNOW_FLOAT_KERNELS  // see simd/targets.h; 8-bit products are in block_scores.cc
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -120,11 +120,11 @@ void ScoreRows(const AttentionShape& shape, const Scratch& scratch, const std::b
     case TensorType::kBF16:
       return ScoreElements<Bf16Elements>(rows, shape.key_row_bytes, shape, scratch.q, scores);
     case TensorType::kQ8_0:
-      return ScoreBlocksTile<false>(rows, shape.key_row_bytes, scratch.quantized,
-                                    shape.key_dim / 32, shape.group, scores);
+      return shape.block_scores->q8_0(rows, shape.key_row_bytes, scratch.quantized,
+                                      shape.key_dim / 32, shape.group, scores);
     default:
-      return ScoreBlocksTile<true>(rows, shape.key_row_bytes, scratch.quantized, shape.key_dim / 32,
-                                   shape.group, scores);
+      return shape.block_scores->q4_0(rows, shape.key_row_bytes, scratch.quantized,
+                                      shape.key_dim / 32, shape.group, scores);
   }
 }
 
@@ -187,13 +187,17 @@ void ScoreRotated(const AttentionShape& shape, const Layout& layout, const Chunk
   }
 }
 
+PairLayout PairLayoutFrom(const AttentionShape& shape) {
+  return {shape.key_dim, shape.rotation.n_rotated / 2, shape.rotation.interleaved};
+}
+
 // Calls score(layout). Heads of a few vectors whose dimensions all rotate get a layout known at
 // compile time: with a variable one, loop overhead exceeds the arithmetic.
 template <class At, class F>
 HWY_INLINE void WithLayout(const AttentionShape& shape, const F& score) {
   const Rotation& rotation = shape.rotation;
   if constexpr (std::is_same_v<At, ElementsAt<F16Elements>>) {
-    if (rotation.unit && rotation.n_rotated == shape.key_dim) {
+    if (rotation.n_rotated == shape.key_dim) {
       if (shape.key_dim == 2 * kLanes) {
         return rotation.interleaved ? score(WholeLayout<2 * kLanes, true>())
                                     : score(WholeLayout<2 * kLanes, false>());
@@ -204,23 +208,24 @@ HWY_INLINE void WithLayout(const AttentionShape& shape, const F& score) {
       }
     }
   }
-  score(PairLayout{shape.key_dim, rotation.n_rotated / 2, rotation.interleaved});
+  score(PairLayoutFrom(shape));
 }
 
 template <class At>
 void ScoreRotatedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
                        const Scratch& scratch, float* scores) {
+  if (!shape.rotation.unit) {  // YaRN; too rare for code that keeps the keys of several heads
+    for (int h = 0; h < shape.group; ++h) {
+      ScoreRotated<At, RowAngles, 1>(shape, PairLayoutFrom(shape), job, slot,
+                                     scratch.split + h * shape.key_dim, scores + h * kChunkSlots);
+    }
+    return;
+  }
   ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
     const float* q = scratch.split + h * shape.key_dim;
     float* of_pass = scores + h * kChunkSlots;
     constexpr int kHeads = decltype(count)::kHeads;
     WithLayout<At>(shape, [&](const auto& layout) HWY_ATTR {
-      using Layout = std::decay_t<decltype(layout)>;
-      if constexpr (std::is_same_v<Layout, PairLayout>) {
-        if (!shape.rotation.unit) {
-          return ScoreRotated<At, RowAngles, kHeads>(shape, layout, job, slot, q, of_pass);
-        }
-      }
       ScoreRotated<At, SumAngles, kHeads>(shape, layout, job, slot, q, of_pass);
     });
   });

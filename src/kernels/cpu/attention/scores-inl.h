@@ -73,13 +73,6 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
   }
 }
 
-// A query rounded to 8 bits per block of 32, in the order of the key's elements.
-struct QuantizedQuery {
-  const int8_t* values = nullptr;  // [group, key_dim]
-  const float* scales = nullptr;   // [group, n_blocks]
-  const int32_t* sums = nullptr;   // [group, n_blocks], of the values
-};
-
 void QuantizeQuery(const float* q, int n_blocks_total, int8_t* values, float* scales,
                    int32_t* sums) {
   const DF df;
@@ -104,53 +97,6 @@ void QuantizeQuery(const float* q, int n_blocks_total, int8_t* values, float* sc
       hn::StoreU(hn::DemoteTo(d8, quantized), d8, values + block * 32 + i);
     }
     sums[block] = hn::GetLane(hn::SumOfLanes(di, sum));
-  }
-}
-
-// scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows of Q8_0 or Q4_0 and all heads.
-// Lanes are slots, so the products need no sum over lanes, and a block's scale is applied once.
-template <bool kQ4>
-void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const QuantizedQuery& q,
-                     int n_blocks, int group, float* scores) {
-  const DF df;
-  const DI32 di;
-  for (int block = 0; block < n_blocks; ++block) {
-    const std::byte* blocks = rows + block * (kQ4 ? Q4Block::kBytes : Q8Block::kBytes);
-    const VF key_scales = LoadScales(blocks, row_bytes);
-    VI32 keys[8];
-    if constexpr (kQ4) {
-      VI32 pairs[4];
-      LoadTransposed(blocks + 2, row_bytes, pairs);
-      const VI32 low = hn::Set(di, 0x0F0F0F0F);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        keys[i] = hn::And(pairs[i], low);
-        keys[i + 4] = hn::And(hn::ShiftRight<4>(pairs[i]), low);
-      }
-    } else {
-      LoadTransposed(blocks + 2, row_bytes, keys);
-      LoadTransposed(blocks + 18, row_bytes, keys + 4);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) keys[i] = PrepareQ8(keys[i]);
-    }
-    constexpr int kOffset = kQ4 ? 8 : kQ8Offset;
-    for (int h = 0; h < group; ++h) {
-      const int head_block = h * n_blocks + block;
-      const int8_t* values = q.values + head_block * 32;
-      VI32 even = hn::Set(di, -kOffset * q.sums[head_block]);
-      VI32 odd = hn::Zero(di);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; i += 2) {
-        const int8_t* fours = values + 4 * i;
-        even = kQ4 ? DotNibbles(even, keys[i], fours) : DotQ8(even, keys[i], fours);
-        odd = kQ4 ? DotNibbles(odd, keys[i + 1], fours + 4) : DotQ8(odd, keys[i + 1], fours + 4);
-      }
-      const VF dot = hn::ConvertTo(df, hn::Add(even, odd));
-      const VF scale = hn::Mul(key_scales, hn::Set(df, q.scales[head_block]));
-      float* to = scores + h * kChunkSlots;
-      const VF before = block == 0 ? hn::Zero(df) : hn::LoadU(df, to);
-      hn::StoreU(hn::MulAdd(dot, scale, before), df, to);
-    }
   }
 }
 
