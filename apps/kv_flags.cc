@@ -159,7 +159,7 @@ Result<void> CheckTrainedContext(const KvFlags& flags, bool reassigns_positions,
   if (!flags.strict || reassigns_positions || n_tokens <= trained) return {};
   return Error{"--strict: the text is " + std::to_string(n_tokens) +
                " tokens, the model was trained for " + std::to_string(trained) +
-               "; methods that reassign positions (streaming, treekv) go beyond"};
+               "; methods that reassign positions go beyond (winnow methods NAME)"};
 }
 
 }  // namespace
@@ -173,10 +173,8 @@ Result<void> CheckTrainedContext(const KvFlags& flags, const Model& model, const
 Result<void> CheckTrainedContext(const KvFlags& flags, runtime::Session& session,
                                  int64_t n_tokens) {
   const int64_t trained = session.engine().model().hyperparameters().trained_context;
-  const cache::PositionMode positions = session.cache().config().storage.positions;
-  const bool in_text =
-      positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText;
-  return CheckTrainedContext(flags, !in_text, trained, n_tokens);
+  const bool reassigns = session.cache().config().storage.ReassignsPositions();
+  return CheckTrainedContext(flags, reassigns, trained, n_tokens);
 }
 
 }  // namespace winnow::apps

@@ -42,7 +42,7 @@ struct NamedBudget {
 std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& common);
 
 // Options of a method under the flags' budget. A method that finds its own size gets only a limit
-// in bytes, if it can hold one (refreekv). Errors: those of CompressionOptionsFrom.
+// in bytes, if it can hold one. Errors: those of CompressionOptionsFrom.
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method);
 

@@ -117,6 +117,8 @@ std::string Details(const MethodEntry& entry, const MethodPtr& method) {
   line("compresses in", PhasesText(traits));
   line("positions", PositionsText(traits.storage));
   line("budget", BudgetText(traits.budget));
+  line("question",
+       method->needs_question() ? "ends the prompt: what it attends to stays" : "may come later");
   line("attention",
        "in prefill " + PrefillTapsText(needs) + "; in decode " + TapsText(needs.decode));
   line("state", std::to_string(needs.state.slot_bytes()) + " bytes per slot, " +
@@ -162,6 +164,7 @@ report::Record ToRecord(const MethodEntry& entry, const MethodPtr& method) {
           {"needs_budget", traits.budget.needed},
           {"holds_budget", traits.budget.held},  // in all layers together
           {"min_budget", traits.budget.min},
+          {"needs_question", method->needs_question()},
           {"attention",
            report::Record{{"prefill", taps(needs.prefill)}, {"decode", taps(needs.decode)}}},
           {"parameters", std::move(parameters)}};

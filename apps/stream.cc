@@ -75,8 +75,8 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     }
     return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
                       std::to_string(session.capacity()) +
-                      "; methods that reassign positions and evict while generating (streaming, "
-                      "treekv, ...) have no limit, others need -c " +
+                      "; methods that reassign positions and evict while generating have no limit "
+                      "(winnow methods NAME), others need -c " +
                       std::to_string(n_tokens)});
   }
   if (const auto fits = CheckTrainedContext(task.kv, task.loaded.model, session, n_tokens); !fits) {

@@ -38,6 +38,9 @@ struct MethodInfo {
   std::string source;        // paper and reference code
   bool needs_budget = true;  // false: it chooses the size itself
   int64_t min_size = 0;      // the smallest budget
+  // As in SessionInfo.
+  bool needs_question = false;
+  bool reassigns_positions = false;
   std::vector<MethodParameter> parameters;
 };
 

@@ -271,9 +271,13 @@ TEST(ApiMethods, AreListedAsTheyAreMade) {
   ASSERT_NE(window, snapkv.parameters.end());
   EXPECT_FALSE(window->default_value.empty() || window->description.empty());
   EXPECT_FALSE(find("refreekv").needs_budget);
+  EXPECT_TRUE(snapkv.needs_question);
+  EXPECT_FALSE(find("h2o").needs_question);
+  EXPECT_FALSE(snapkv.reassigns_positions);
+  EXPECT_TRUE(find("streaming").reassigns_positions);
 }
 
-// tokens() grows during the call: an earlier version went on reading the freed buffer.
+// tokens() grows during the call, so its buffer may move.
 TEST_F(ApiTokens, OfASessionCanBeGivenToIt) {
   const std::string path = path_ + ".long";
   model::testing::TinySpec spec;

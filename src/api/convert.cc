@@ -124,6 +124,8 @@ std::vector<MethodInfo> ListMethods() {
     if (const auto method = compression::MakeMethod(entry.name)) {
       info.needs_budget = (*method)->traits().budget.needed;
       info.min_size = info.needs_budget ? (*method)->traits().budget.min : 0;
+      info.needs_question = (*method)->needs_question();
+      info.reassigns_positions = (*method)->traits().storage.ReassignsPositions();
     }
     for (compression::Parameter& parameter : entry.parameters()) {
       info.parameters.push_back({.name = std::move(parameter.name),

@@ -63,7 +63,7 @@ void Session::Impl::WarnNeedsQuestion() {
   on_warning(method->traits().spec +
              " chooses by what the end of the prompt attends to: what is appended is compressed "
              "before a question is known. Give document and question together to Generate, or "
-             "choose a method that needs no question (treekv, h2o)");
+             "choose a method that needs no question (MethodInfo::needs_question)");
 }
 
 Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOptions& options) {
@@ -256,16 +256,14 @@ SessionInfo Session::info() const {
   const runtime::Session& session = *impl_->session;
   const compression::MethodPtr& method = session.compression().method;
   const cache::CacheConfig& cache = session.cache().config();
-  SessionInfo info = {
-      .method = method ? method->traits().spec : "full",
-      .budget = session.budget(),
-      .limited_by_budget = session.limited_by_budget(),
-      .cache_tokens = session.cache().capacity(),
-      .bytes_per_token = session.cache().bytes_per_token(),
-      .rotated_keys = cache.hadamard_keys,
-      .reassigns_positions = cache.storage.positions != cache::PositionMode::kOriginal &&
-                             cache.storage.positions != cache::PositionMode::kText,
-      .needs_question = method && method->needs_question()};
+  SessionInfo info = {.method = method ? method->traits().spec : "full",
+                      .budget = session.budget(),
+                      .limited_by_budget = session.limited_by_budget(),
+                      .cache_tokens = session.cache().capacity(),
+                      .bytes_per_token = session.cache().bytes_per_token(),
+                      .rotated_keys = cache.hadamard_keys,
+                      .reassigns_positions = cache.storage.ReassignsPositions(),
+                      .needs_question = method && method->needs_question()};
   info.scores_prompts = runtime::ScoresPrompts(session.compression());
   info.attended_share = session.attended_share();
   if (const std::optional<runtime::QualityFound>& found = session.quality()) {

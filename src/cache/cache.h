@@ -83,6 +83,12 @@ struct StoragePolicy {
   // The half column of the method's state that HeadPlan::biases writes and attention adds to the
   // scores of the slots; -1: none. Not with shared rows.
   int bias_column = -1;
+
+  // Whether queries see entries elsewhere than at their place in the text, so that a text may be
+  // longer than the model was trained for.
+  bool ReassignsPositions() const {
+    return positions == PositionMode::kReassigned || positions == PositionMode::kCapped;
+  }
   bool operator==(const StoragePolicy&) const = default;
 };
 

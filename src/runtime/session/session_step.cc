@@ -18,8 +18,8 @@ constexpr size_t kTokensAhead = 1024;
 
 // With at most this many threads, one of them does a method's whole work after a generated token
 // while the others go on, even if the method could share the work. Measured with two threads: takes
-// 4 to 8 % off a step of d2o, cam and keydiff. With many threads, all the others would wait for
-// that one.
+// 4 to 8 % off a step of methods that compare keys. With many threads, all the others would wait
+// for that one.
 constexpr int kFewThreads = 4;
 
 }  // namespace

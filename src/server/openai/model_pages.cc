@@ -56,6 +56,7 @@ void ListMethods(Context& context, const HttpRequest&, const ExchangePtr& exchan
                        {"source", std::string(entry.source)},
                        {"needs_budget", traits.budget.needed},
                        {"min_size", traits.budget.min},
+                       {"needs_question", (*method)->needs_question()},
                        {"compresses_prompt", traits.decisions.Evicts(compression::Phase::kPrefill)},
                        {"evicts_in_decode", traits.decisions.evicts_in_decode}});
   }

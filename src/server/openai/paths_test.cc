@@ -216,6 +216,7 @@ TEST(PagesTest, MethodsAreThoseOfTheEngine) {
   EXPECT_EQ(TextAt(body, "data.0.object"), "method");
   EXPECT_EQ(std::get<bool>(At(body, "data.0.needs_budget").data), false);
   EXPECT_EQ(std::get<bool>(At(body, "data.2.needs_budget").data), true);
+  EXPECT_EQ(std::get<bool>(At(body, "data.2.needs_question").data), false);
   EXPECT_GE(IntAt(body, "data.2.min_size"), 1);
   EXPECT_FALSE(TextAt(body, "data.2.summary").empty());
 }
