@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "compression/registry.h"
 #include "runtime/budget/compression_settings.h"
 
 namespace winnow::apps {
@@ -159,7 +160,10 @@ Result<void> CheckTrainedContext(const KvFlags& flags, bool reassigns_positions,
   if (!flags.strict || reassigns_positions || n_tokens <= trained) return {};
   return Error{"--strict: the text is " + std::to_string(n_tokens) +
                " tokens, the model was trained for " + std::to_string(trained) +
-               "; methods that reassign positions go beyond (winnow methods NAME)"};
+               "; methods that reassign positions go beyond: " +
+               compression::ListNames([](const compression::Method& method) {
+                 return method.traits().storage.ReassignsPositions();
+               })};
 }
 
 }  // namespace

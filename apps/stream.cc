@@ -2,6 +2,7 @@
 
 #include "base/fixed.h"
 #include "base/machine.h"
+#include "compression/registry.h"
 #include "eval/run/stream.h"
 #include "interrupt.h"
 #include "report/record.h"
@@ -74,10 +75,13 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
                         " has no limit with a --kv-size of " + std::to_string(max) + " or less"});
     }
     return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
-                      std::to_string(session.capacity()) +
-                      "; methods that reassign positions and evict while generating have no limit "
-                      "(winnow methods NAME), others need -c " +
-                      std::to_string(n_tokens)});
+                      std::to_string(session.capacity()) + "; these methods have no limit: " +
+                      compression::ListNames([](const compression::Method& method) {
+                        const compression::Traits& traits = method.traits();
+                        return traits.storage.ReassignsPositions() &&
+                               traits.decisions.evicts_in_decode;
+                      }) +
+                      "; others need -c " + std::to_string(n_tokens)});
   }
   if (const auto fits = CheckTrainedContext(task.kv, task.loaded.model, session, n_tokens); !fits) {
     return Fail(fits.error());

@@ -6,8 +6,10 @@
 
 References are links in Markdown files, and paths like docs/kv-cache.md#quality or src/base/half.h
 in comments and documents. The file must exist in the repository; an anchor must be one of its
-headings. Logs of measurements (docs/benchmarks/log) name files as they were. Tables, code, headings and lines with a link may be longer than 120 characters, as may
-CHANGELOG.md (one fact per line) and docs/benchmarks (written by programs).
+headings. Logs of measurements (docs/benchmarks/log) name files as they were.
+
+Tables, code, headings and lines with a link may be longer than 120 characters, as may CHANGELOG.md
+(one fact per line) and docs/benchmarks (written by programs).
 """
 import pathlib
 import re

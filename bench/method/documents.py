@@ -32,7 +32,7 @@ SHORTEST = 768  # at 1/32 of a shorter document hardly any entries remain
 WINDOW = 2048  # tokens of a window of plain text
 
 
-def chapters_of(folder, names):
+def read_chapters(folder, names):
     """Texts of whole books, given by file name without extension."""
     return [text for _, _, text in books.split_books(folder, [name + ".txt" for name in names])[1]]
 
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--documents", type=int, default=100, help="of each task, and windows of plain text")
     args = parser.parse_args()
     tok = tokenizer.Tokenizer.load(args.tokenizer)
-    ids = [i for text in chapters_of(args.folder, args.books) for i in tok.encode(text)]
+    ids = [i for text in read_chapters(args.folder, args.books) for i in tok.encode(text)]
     corpus = model_documents.Corpus(np.array(ids), tok)
     sampler = tasks.Sampler(tok, corpus, plain=1.0)
 

@@ -31,15 +31,15 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import protocol  # noqa: E402
 import kept_results  # noqa: E402
-from parts import FROZEN, ROOT, command_of, documents_of, mean_scores, part_file, parts, results_of, saturated_methods, unfinished, winnow  # noqa: E402
+from parts import FROZEN, ROOT, part_command, document_folder, mean_scores, part_file, parts, part_output, saturated_methods, unfinished, winnow  # noqa: E402
 from protocol import MODELS, STORAGES, TRACKS  # noqa: E402
-from tables import tables_of  # noqa: E402
+from tables import make_tables  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 def sha256(path):
-    return kept_results.hash_of(path.read_bytes())
+    return kept_results.file_hash(path.read_bytes())
 
 
 def what_counts():
@@ -55,13 +55,13 @@ def need(path, command):
 def check_frozen(args):
     """Exits unless everything equals the frozen state."""
     need(FROZEN, "freeze")
-    need(documents_of(args) / "made.json", "documents")
+    need(document_folder(args) / "made.json", "documents")
     found = what_counts()
     for name, known in json.loads(FROZEN.read_text())["sha256"].items():
         if found.get(name) != known:
             sys.exit(f"{name} is not the one that {FROZEN} was made with ({known[:12]}...)")
-    if json.loads((documents_of(args) / "made.json").read_text())["seed"] != sha256(FROZEN):
-        sys.exit(f"{documents_of(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
+    if json.loads((document_folder(args) / "made.json").read_text())["seed"] != sha256(FROZEN):
+        sys.exit(f"{document_folder(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
     kept_results.check_documents(args)
 
 
@@ -110,8 +110,8 @@ def end(number, frame):
 def run(args):
     if args.phase == "judgement":
         check_frozen(args)
-    need(documents_of(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
-    locked = lock(documents_of(args))  # noqa: F841
+    need(document_folder(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
+    locked = lock(document_folder(args))  # noqa: F841
     check = {}
     if args.phase == "judgement":
         kept_results.check_binary(args)
@@ -131,7 +131,7 @@ def run(args):
                 for part in parts(args, model, track):
                     if (track, model, part.name) not in begun:
                         begun.add((track, model, part.name))
-                        return part_file(args, track, model, part, "log"), command_of(args, track, model, part, **check)
+                        return part_file(args, track, model, part, "log"), part_command(args, track, model, part, **check)
         return None
 
     try:
@@ -177,7 +177,7 @@ def best_storage(means, method, sign):
     return min(cells, key=lambda kind: statistics.geometric_mean(cells[kind][i] for i in common))
 
 
-def storages_of(args, track, saturated):
+def choose_storages(args, track, saturated):
     """{share: {method: storage}} of a track; similar tracks get the same storages."""
     setup, tracks, found = TRACKS[track], protocol.alike(track), {}
     smaller = mean_scores(args, tracks, protocol.SMALLER, "saturated") if setup is protocol.ANSWERS and saturated else {}
@@ -212,12 +212,12 @@ def freeze(args):
     args.phase = "development"
     if missing := unfinished(args):
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase development` goes on")
-    outputs = [results_of(args, *part) for part in all_parts(args)]
+    outputs = [part_output(args, *part) for part in all_parts(args)]
     builds = {result.get("winnow", output["winnow"]) for output in outputs for sample in output["samples"] for result in sample["results"]}
     if len(builds) > 1 or "dirty" in str(builds):
         sys.exit(f"found results of {', '.join(sorted(builds))}, expected those of one commit: `run --phase development` computes what differs")
     saturated = saturated_methods(args)
-    storage = {track: storages_of(args, track, saturated) for track in TRACKS}
+    storage = {track: choose_storages(args, track, saturated) for track in TRACKS}
     left_out = {track: {share: hopeless(setup, mean_scores(args, [track], [protocol.tried_for(setup, share)], "all"), storage[track][share])
                         for share in setup.shares} for track, setup in TRACKS.items()}  # fmt: skip
     parameters = winnow(args, "methods", "winnow", stdout=subprocess.PIPE).stdout.decode().partition("Parameters:\n")[2].splitlines()
@@ -235,7 +235,7 @@ def documents(args):
     need(FROZEN, "freeze")
     if not args.python.exists():
         sys.exit(f"{args.python} is missing: --python names one with numpy; tools/train_model/README.md makes this one")
-    folder = documents_of(args)
+    folder = document_folder(args)
     if folder.exists():  # documents, and results, of another frozen.json
         if json.loads((folder / "made.json").read_text())["seed"] == sha256(FROZEN):
             sys.exit(f"{folder}: has these documents")
@@ -250,9 +250,9 @@ def tables(args):
     if (missing := unfinished(args)) and not args.unfinished:
         sys.exit(f"not finished: {', '.join(missing)}; `run --phase {args.phase}` goes on, --unfinished writes what is there")
     for part in all_parts(args):
-        if args.phase == "judgement" and (found := results_of(args, *part)):
+        if args.phase == "judgement" and (found := part_output(args, *part)):
             kept_results.check_builds(found, part_file(args, *part, "json"))
-    done = tables_of(args)
+    done = make_tables(args)
     print(done)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,10 @@ import os
 import pathlib
 import sys
 
-from parts import FROZEN, documents_of, part_file
+from parts import FROZEN, document_folder, part_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from binary import build_of  # noqa: E402
+from binary import read_build  # noqa: E402
 
 KEPT = FROZEN.with_name("results")
 
@@ -30,7 +30,7 @@ def check_builds(output, where):
 
 
 def check_binary(args):
-    if (found := build_of(args.winnow)) != frozen_build():
+    if (found := read_build(args.winnow)) != frozen_build():
         sys.exit(f"{args.winnow} is {found}, expected {frozen_build()}, which `build` makes")
 
 
@@ -41,7 +41,7 @@ def write(path, data):
     os.replace(partial, path)
 
 
-def lines_of(data, where):
+def parse_lines(data, where):
     """{what was measured: its line} of a results file. Lines that are incomplete are left out."""
     found = {}
     for line in data.splitlines():
@@ -54,37 +54,37 @@ def lines_of(data, where):
     return found
 
 
-def text_of(lines):
+def join_lines(lines):
     return b"".join(line + b"\n" for line in lines.values())
 
 
 def read_kept(name):
     path = KEPT / (name + ".xz")
-    return lines_of(lzma.decompress(path.read_bytes()), path) if path.exists() else {}
+    return parse_lines(lzma.decompress(path.read_bytes()), path) if path.exists() else {}
 
 
 def restore(args, all_parts):
     """Adds what was kept to the results. Requires: nothing else writes to them."""
     for path in (part_file(args, *part, "jsonl") for part in all_parts):
         kept = read_kept(path.name)
-        there = lines_of(path.read_bytes(), path) if path.exists() else {}
+        there = parse_lines(path.read_bytes(), path) if path.exists() else {}
         if kept.keys() - there.keys():
-            write(path, text_of(kept | there))
+            write(path, join_lines(kept | there))
 
 
 def keep(args, all_parts):
     """Adds the results so far to what was kept, also while they are being written. Returns how many are kept."""
     KEPT.mkdir(exist_ok=True)
-    folder = documents_of(args)
+    folder = document_folder(args)
     documents = [*sorted(folder.glob("*/*.jsonl")), *sorted(folder.glob("generated-*.jsonl")), folder / "text.jsonl"]
-    hashes = kept_hashes() | {str(path.relative_to(folder)): hash_of(path.read_bytes()) for path in documents}
+    hashes = kept_hashes() | {str(path.relative_to(folder)): file_hash(path.read_bytes()) for path in documents}
     write(KEPT / "documents.json", (json.dumps(hashes, indent=1) + "\n").encode())
     n_results = 0
     for path in (part_file(args, *part, "jsonl") for part in all_parts):
         kept = read_kept(path.name)
-        found = kept | (lines_of(path.read_bytes(), path) if path.exists() else {})
+        found = kept | (parse_lines(path.read_bytes(), path) if path.exists() else {})
         if found.keys() - kept.keys():
-            write(KEPT / (path.name + ".xz"), lzma.compress(text_of(found), preset=9 | lzma.PRESET_EXTREME))
+            write(KEPT / (path.name + ".xz"), lzma.compress(join_lines(found), preset=9 | lzma.PRESET_EXTREME))
         n_results += len(found)
     return n_results
 
@@ -92,7 +92,7 @@ def keep(args, all_parts):
 # -- documents ----------------------------------------------------------------------------------------------------------
 
 
-def hash_of(data):
+def file_hash(data):
     return hashlib.sha256(data).hexdigest()
 
 
@@ -104,13 +104,13 @@ def kept_hashes():
 
 def check_document(name, data):
     """Exits if kept results are of another document of this name."""
-    if hash_of(data) != kept_hashes().get(name, hash_of(data)):
+    if file_hash(data) != kept_hashes().get(name, file_hash(data)):
         sys.exit(f"{name} is not the file that the results in {KEPT} are of (texts that a model generates can differ between CPUs): go on where "
                  "it was made, or remove the results of its track there")  # fmt: skip
 
 
 def check_documents(args):
     for name in kept_hashes():
-        path = documents_of(args) / name
+        path = document_folder(args) / name
         if path.exists():
             check_document(name, path.read_bytes())

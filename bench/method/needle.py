@@ -36,12 +36,12 @@ def storage(args):
 
 def bytes_per_entry(args, method):
     """Bytes with lists per kept entry over all layers and heads, from a run that kept a quarter of the cache."""
-    found = evaluate(args, f"{name_of(method)}-probe", ["--kv-method", method, "--kv-ratio", "0.25", *storage(args)])
+    found = evaluate(args, f"{file_name(method)}-probe", ["--kv-method", method, "--kv-ratio", "0.25", *storage(args)])
     result = found["samples"][0]["results"][-1]
     return result["cache_bytes_with_lists"] / result["kept"], result["cache_bytes_full_f16"]
 
 
-def name_of(method):
+def file_name(method):
     return method.replace(":", "-").replace(",", "-").replace("=", "_")
 
 
@@ -86,8 +86,8 @@ def main():
             for share in SHARES:
                 # From the bytes per entry of the first run: the share of the prompt whose entries take this share of the full cache's bytes.
                 prompt = full_bytes / share / per_entry
-                ratio = prompt / tokens_of(args, method)
-                found = evaluate(args, f"{name_of(method)}-{question}-{share}",
+                ratio = prompt / count_tokens(args, method)
+                found = evaluate(args, f"{file_name(method)}-{question}-{share}",
                                  ["--kv-method", method, "--kv-ratio", f"{ratio:.4f}", *storage(args), *flags])
                 if full is None:
                     full, _ = column(found, 0)
@@ -98,8 +98,8 @@ def main():
                 print(f"| {question} | {method} | {sum(shares) / len(shares):.4f} | {percent(scores)} | +{better} -{worse} |", flush=True)
 
 
-def tokens_of(args, method):
-    found = evaluate(args, f"{name_of(method)}-probe", [])
+def count_tokens(args, method):
+    found = evaluate(args, f"{file_name(method)}-probe", [])
     return found["samples"][0]["results"][-1]["details"]["prompt_tokens"]
 
 

@@ -13,7 +13,7 @@ FROZEN = pathlib.Path(__file__).resolve().parent / "frozen.json"
 Part = collections.namedtuple("Part", "name methods types shares")  # one command, for a track and a model
 
 
-def documents_of(args):
+def document_folder(args):
     return args.data / args.phase
 
 
@@ -23,10 +23,10 @@ def winnow(args, *words, **more):
 
 def generated(args, model, check):
     """A file of texts: each is the beginning of a window, continued by the model with the full cache."""
-    path = documents_of(args) / f"generated-{model}.jsonl"
+    path = document_folder(args) / f"generated-{model}.jsonl"
     if not path.exists():
         lines = []
-        for i, line in enumerate((documents_of(args) / "text.jsonl").read_text().splitlines()):
+        for i, line in enumerate((document_folder(args) / "text.jsonl").read_text().splitlines()):
             window = json.loads(line)["text"]
             ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
                                     stdout=subprocess.PIPE).stdout)["tokens"]
@@ -40,9 +40,9 @@ def generated(args, model, check):
     return path
 
 
-def task_of(args, model, track, check):
+def task_flags(args, model, track, check):
     """The task of `winnow eval` and its flags. check(name, data): exits if a file that is generated must not have this data."""
-    data = documents_of(args)
+    data = document_folder(args)
     if TRACKS[track] is protocol.ANSWERS:
         found = ["ruler", "--raw", "--data", data / (track + "-needle" if model in protocol.NEEDLES_ONLY else track), "-n", "24"]
         return found + (["--hide-question"] if track == "hidden" else [])
@@ -66,7 +66,7 @@ def budgets(args, model, track, shares):
     return ["--kv-memory", ",".join(str(int(float(share) * window_bytes(args.winnow, model))) for share in shares)]
 
 
-def share_of(args, model, result):
+def requested_share(args, model, result):
     """The share that was requested for a result; "" for the full cache."""
     kind, _, number = result["budget"].rpartition(" ")
     if kind != "memory":
@@ -98,27 +98,27 @@ def parts(args, model, track):
 
 
 def part_file(args, track, model, part, ending):
-    return documents_of(args) / f"{model}-{track}-{part.name}.{ending}"
+    return document_folder(args) / f"{model}-{track}-{part.name}.{ending}"
 
 
-def command_of(args, track, model, part, check=lambda name, data: None):
-    """The command of a part; it resumes where it was interrupted. check: as in task_of."""
-    return [args.winnow, "eval", *task_of(args, model, track, check), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
+def part_command(args, track, model, part, check=lambda name, data: None):
+    """The command of a part; it resumes where it was interrupted. check: as in task_flags."""
+    return [args.winnow, "eval", *task_flags(args, model, track, check), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
             *budgets(args, model, track, part.shares), "--full-type", "f16", "--cache-types", ",".join(part.types), "-t", args.threads,
             "--results", part_file(args, track, model, part, "jsonl"), "--json", part_file(args, track, model, part, "json")]  # fmt: skip
 
 
-def results_of(args, track, model, part):
+def part_output(args, track, model, part):
     """The output of a part's command; None if there is none yet."""
     path = part_file(args, track, model, part, "json")
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def is_finished(args, track, model, part):
-    found = results_of(args, track, model, part)
+    found = part_output(args, track, model, part)
     if not found or not found["finished"]:
         return False
-    done = {(result["method"], share_of(args, model, result), result["cache_types"]) for result in found["samples"][0]["results"]}
+    done = {(result["method"], requested_share(args, model, result), result["cache_types"]) for result in found["samples"][0]["results"]}
     return done >= {(method, share, types) for method in part.methods for share in part.shares for types in part.types}
 
 
@@ -134,11 +134,11 @@ def measured(args, track, model, chosen):
     counted = "cache_bytes" if TRACKS[track] is protocol.STREAM else "cache_bytes_with_lists"
     found = collections.defaultdict(dict)
     for part in chosen:
-        for sample in (results_of(args, track, model, part) or {"samples": []})["samples"]:
+        for sample in (part_output(args, track, model, part) or {"samples": []})["samples"]:
             for result in sample["results"]:
                 if score not in result.get("scores", {}):
                     continue
-                share = share_of(args, model, result)
+                share = requested_share(args, model, result)
                 if not share or result[counted] <= 1.005 * float(share) * result["cache_bytes_full_f16"]:
                     found[result["method"], share, result["cache_types"]][sample["sample"]] = result["scores"][score]
     return found

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "study"))
 from orderings import chance, half_width, holm, table  # noqa: E402
 
 
-def name_of(share):
+def share_name(share):
     return f"1/{round(1 / float(share))}"
 
 
@@ -29,10 +29,10 @@ def means_table(setup, model, track, cells):
     rows = [[f"`{method}`", storage, *(mean_and_error(cells[method, s, storage], setup.scale, setup.digits) if (method, s, storage) in cells else ""
                                        for s in setup.shares)]
             for method, storage in dict.fromkeys((method, storage) for method, share, storage in cells if share)]  # fmt: skip
-    return f"### {model}, {track}\n\n{len(full)} documents; {unit}.\n\n" + table(["method", "cache", *map(name_of, setup.shares)], rows)
+    return f"### {model}, {track}\n\n{len(full)} documents; {unit}.\n\n" + table(["method", "cache", *map(share_name, setup.shares)], rows)
 
 
-def pairs_of(setup, cells, phase):
+def paired_differences(setup, cells, phase):
     """(share, method, storage, differences in winnow's favour) for all other methods; in development only at the same storage."""
     found = []
     for share in setup.shares:
@@ -49,7 +49,7 @@ def pairs_of(setup, cells, phase):
 def without_figures(args, track, model, measured_cells, cells):
     """Lines about planned cells whose results are incomplete."""
     n = max(map(len, measured_cells.values()), default=0)
-    return [f"{track}, {model}, {name_of(share)}: `{method}` in {types}, whose cache fits in {len(measured_cells.get((method, share, types), {}))} of {n} documents"
+    return [f"{track}, {model}, {share_name(share)}: `{method}` in {types}, whose cache fits in {len(measured_cells.get((method, share, types), {}))} of {n} documents"
             for part in parts(args, model, track) for method in part.methods for share in part.shares for types in part.types
             if (method, share, types) not in cells]  # fmt: skip
 
@@ -57,7 +57,7 @@ def without_figures(args, track, model, measured_cells, cells):
 def left_out():
     """Lines about the rivals that were left out of the evaluation, by track and share."""
     frozen = json.loads(FROZEN.read_text())["left out"]
-    return [f"{track}, {name_of(share)}: {', '.join(f'`{method}`' for method in methods)}" for track, shares in frozen.items()
+    return [f"{track}, {share_name(share)}: {', '.join(f'`{method}`' for method in methods)}" for track, shares in frozen.items()
             for share, methods in shares.items() if methods]  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def listed(title, text, lines):
     return f"### {title}\n\n{text}\n\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
 
 
-def tables_of(args):
+def make_tables(args):
     text, pairs, missing = [], [], []
     for track in args.tracks:
         setup = TRACKS[track]
@@ -75,14 +75,14 @@ def tables_of(args):
             missing += without_figures(args, track, model, found, cells)
             if cells:
                 text.append(means_table(setup, model, track, cells))
-                pairs += [(track, model, *pair) for pair in pairs_of(setup, cells, args.phase)]
+                pairs += [(track, model, *pair) for pair in paired_differences(setup, cells, args.phase)]
     pairs = [pair for pair in pairs if len(pair[-1]) > 1]
     rows = []
     for (track, model, share, method, storage, differences), significant in zip(pairs, holm([chance(pair[-1]) for pair in pairs])):
         setup, mean = TRACKS[track], statistics.mean(differences)
         word = "open" if not significant else "better" if mean > 0 else "**worse**"
         figures = f"{setup.scale * mean:+.{setup.digits}f} ± {setup.scale * half_width(differences):.{setup.digits}f}"
-        rows.append([track, model, name_of(share), f"`{method} {storage}`", figures, word])
+        rows.append([track, model, share_name(share), f"`{method} {storage}`", figures, word])
     text.append("### winnow against each\n\nPaired differences, positive where `winnow` is better, with the half width of their 95 % interval; Holm's "
                 "correction over all rows.\n\n" + table(["track", "model", "bytes", "other", "difference", "winnow is"], rows))
     if args.phase == "judgement":

@@ -84,10 +84,10 @@ def several(parts):
         return found
 
     return Reader(measure, lambda found: ". ".join(f"{title}: {read.text(of(found, name))}" for name, (title, read) in parts.items()),
-                  lambda found: "; ".join(verdict_of(title, read.verdict(of(found, name))) for name, (title, read) in parts.items()))
+                  lambda found: "; ".join(titled_verdict(title, read.verdict(of(found, name))) for name, (title, read) in parts.items()))
 
 
-def verdict_of(title, verdict):
+def titled_verdict(title, verdict):
     return f"{title} ({verdict})" if "; " in verdict else f"{title} {verdict}"
 
 

@@ -25,7 +25,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "bench")]
-from binary import build_of  # noqa: E402
+from binary import read_build  # noqa: E402
 from page import BUNDLED, current, write_page  # noqa: E402
 from row import SHORT_HOURS  # noqa: E402
 from watch import watch  # noqa: E402
@@ -34,11 +34,11 @@ PAPERS = ["treekv", "refreekv", "d2o", "hbw", "ems"]
 BEDS = {f"bed-{bed}": ROOT / f"models/beds/winnow-bed-{bed}-Q8_0.gguf" for bed in "ql"}
 
 
-def rows_of(paper):
+def load_rows(paper):
     return importlib.import_module(f"rows.{paper}").ROWS
 
 
-def hours_of(row, n_beds=len(BEDS)):
+def row_hours(row, n_beds=len(BEDS)):
     """Hours on two cores, for all models."""
     return (row.hours or SHORT_HOURS) * (1 + (n_beds if row.on_beds else 0)) if row.commands else 0
 
@@ -50,7 +50,7 @@ def is_in_repository(build):
         ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", commit, "HEAD"], capture_output=True, check=False).returncode
 
 
-def outputs_of(args, paper, row, model):
+def output_files(args, paper, row, model):
     there = "" if model == BUNDLED else f"{model}-"
     return [args.work / f"{there}{paper}-{row.name}-{number}.json" for number in range(len(row.commands))]
 
@@ -58,7 +58,7 @@ def outputs_of(args, paper, row, model):
 def run_row(args, paper, row, model, file):
     """The parsed outputs of a row's commands. Exits if one of them fails."""
     found = []
-    for out, text in zip(outputs_of(args, paper, row, model), row.commands):
+    for out, text in zip(output_files(args, paper, row, model), row.commands):
         if args.read:
             found.append(json.loads(out.read_text()))
             continue
@@ -75,7 +75,7 @@ def run_row(args, paper, row, model, file):
             sys.exit(f"{paper}: row '{row.name}' failed on {model}; what is finished is kept, the same command goes on")
         output = json.loads(out.read_text())
         if row.timed:
-            output["measured"] = {**measured, "tokens": tokens_of(output), "command": text}
+            output["measured"] = {**measured, "tokens": count_tokens(output), "command": text}
             save(out, output)
         found.append(output)
     return found
@@ -86,7 +86,7 @@ def same_run(out, build, command):
     return output.get("winnow") == build and output.get("measured", {}).get("command") == command
 
 
-def tokens_of(output):
+def count_tokens(output):
     return sum(result["details"]["tokens"] for sample in output["samples"] for result in sample["results"] if "scores" in result)
 
 
@@ -102,7 +102,7 @@ def save(path, data):
     os.replace(new, path)
 
 
-def models_of(args):
+def chosen_models(args):
     """{name: file}: the bundled model and the test beds whose files exist, or the models named by --model."""
     if not args.model:
         return {BUNDLED: BUNDLED, **{name: file for name, file in BEDS.items() if file.exists()}}
@@ -145,14 +145,14 @@ def main():
     args = parser.parse_args()
     papers = PAPERS if args.paper == "all" else [args.paper]
     for paper in papers:
-        names = [row.name for row in rows_of(paper)]
+        names = [row.name for row in load_rows(paper)]
         for name in args.rows.split(",") if args.rows and args.paper != "all" else []:
             if name not in names:
                 sys.exit(f"{paper}: no row '{name}'; there are {', '.join(names)}")
     if args.hours:
         for paper in papers:
-            print(f"{paper}: {sum(map(hours_of, rows_of(paper))):.1f} hours")
-        print(f"all of these: {sum(hours_of(row) for paper in papers for row in rows_of(paper)):.1f} hours")
+            print(f"{paper}: {sum(map(row_hours, load_rows(paper))):.1f} hours")
+        print(f"all of these: {sum(row_hours(row) for paper in papers for row in load_rows(paper)):.1f} hours")
         return
     if not args.page and not args.read:
         if not args.winnow.exists():
@@ -160,7 +160,7 @@ def main():
         for name, folder in (("--books", args.books), ("--essays", args.essays)):
             if not folder.exists():
                 sys.exit(f"{folder}: not there; name a folder of texts with {name}")
-        args.build = build_of(args.winnow)
+        args.build = read_build(args.winnow)
         if not args.any_build and not is_in_repository(args.build):
             sys.exit(f"{args.winnow}: made from {args.build}, which nobody finds in this repository; commit and build again, or --any-build")
         args.work.mkdir(parents=True, exist_ok=True)
@@ -172,12 +172,12 @@ def main():
 def run_paper(args, paper):
     module, path = importlib.import_module(f"rows.{paper}"), args.out / f"{paper}.json"
     found = json.loads(path.read_text()) if path.exists() else {}
-    for model, file in {} if args.page else models_of(args).items():
+    for model, file in {} if args.page else chosen_models(args).items():
         for row in module.ROWS:
             results = found.setdefault(model, {})
             if (args.rows and row.name not in args.rows.split(",")) or (model != BUNDLED and not row.on_beds) or not is_wanted(args, row, results):
                 continue
-            if args.read and not all(out.exists() for out in outputs_of(args, paper, row, model)):
+            if args.read and not all(out.exists() for out in output_files(args, paper, row, model)):
                 continue
             outputs = run_row(args, paper, row, model, file)
             result = {**row.read(outputs), "commands": row.commands, **facts(outputs[0])}

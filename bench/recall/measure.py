@@ -59,7 +59,7 @@ def count_tokens(binary, model, text):
     return len(json.loads(done.stdout)["tokens"])
 
 
-def document_of(arguments, sentences, number, depth):
+def make_document(arguments, sentences, number, depth):
     """A document of about arguments.tokens tokens: the number of characters per token differs between books."""
     n_characters = arguments.tokens * 3.5
     for _ in range(2):
@@ -101,7 +101,7 @@ def main():
     results = {}
     for number in range(arguments.documents):
         depth = (number % 10 + 0.5) / 10
-        text, question, answer = document_of(arguments, sentences, number, depth)
+        text, question, answer = make_document(arguments, sentences, number, depth)
         for share in shares:
             found = compare(arguments.winnow, arguments.model, text, question, methods, share)
             for run in found["answers"]:

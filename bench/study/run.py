@@ -79,13 +79,13 @@ def mean(values):
     return statistics.mean(values) if values else None
 
 
-def share_of(budget):
+def share_text(budget):
     return budget.removeprefix("equal bytes ")
 
 
 def is_over(result):
     """Whether it takes more bytes than its share: on a short prompt a method's minimum can be larger than the share."""
-    share = share_of(result["budget"])
+    share = share_text(result["budget"])
     return share != result["budget"] and result["cache_bytes_with_lists"] > TOLERANCE * float(share) * result["cache_bytes_full_f16"]
 
 
@@ -197,7 +197,7 @@ def by_share(found, title, get, form):
     """One row for each method, one column for each share of the cache."""
     by_way = {}
     for (method, budget, _), cell in found.items():
-        by_way.setdefault(method, {})[share_of(budget)] = get(cell)
+        by_way.setdefault(method, {})[share_text(budget)] = get(cell)
     rows = [[f"`{method}`"] + [number(line.get(share, line.get("")), form) for share in SHARES] for method, line in by_way.items()]
     return f"### {title}\n\n" + table(["method", "1/2", "1/4", "1/8", "1/16", "1/32"], rows)
 
@@ -207,7 +207,7 @@ def by_bytes(recall, kld):
     rows = []
     for key in recall:
         method, budget, types = key
-        rows.append((recall[key]["bytes"], [f"`{method}`", share_of(budget), types, number(recall[key]["bytes"], "{:.3f}"),
+        rows.append((recall[key]["bytes"], [f"`{method}`", share_text(budget), types, number(recall[key]["bytes"], "{:.3f}"),
                                             number(recall[key].get("needle")), number(recall[key].get("key_value")),
                                             number(kld.get(key, {}).get("kld"), "{:.3f}")]))
     rows.sort(key=lambda row: -row[0])

@@ -6,7 +6,7 @@
 namespace winnow::api {
 namespace {
 
-class GrammarConstraintFactory final : public ConstraintFactory {
+class GrammarConstraintFactory final : public TokenConstraintFactory {
  public:
   explicit GrammarConstraintFactory(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {}
 
@@ -25,7 +25,7 @@ class GrammarConstraintFactory final : public ConstraintFactory {
 
 }  // namespace
 
-std::shared_ptr<const ConstraintFactory> MakeConstraintFactory(
+std::shared_ptr<const TokenConstraintFactory> MakeTokenConstraintFactory(
     const tokenizer::Tokenizer& tokenizer) {
   return std::make_shared<GrammarConstraintFactory>(tokenizer);
 }

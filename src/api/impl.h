@@ -39,9 +39,9 @@ struct Model::Impl {
   std::function<void(std::string_view)> on_warning;
   // Called with every plan of new sessions (api/internal.h).
   decltype(runtime::CompressionOptions::on_plan) on_plan = {};
-  // Made on first use: the model's own template, and the maker of constraints.
+  // Made on first use: the model's own template, and the factory of constraints.
   std::optional<ChatTemplate> own_template = {};
-  std::shared_ptr<const api::ConstraintFactory> constraint_factory = {};
+  std::shared_ptr<const api::TokenConstraintFactory> constraint_factory = {};
 
   static Result<Model> Open(const runtime::EngineOptions& wanted, const ModelOptions& options);
   Result<runtime::SessionOptions> Convert(const SessionOptions& options) const;

@@ -138,7 +138,8 @@ Result<Sampler> Model::NewSampler(const Sampling& sampling) const {
 Result<Constraint> Model::Impl::Make(const std::shared_ptr<Impl>& impl, api::ConstraintKind kind,
                                      const std::string& text) {
   const tokenizer::Tokenizer& tokenizer = impl->engine->tokenizer();
-  if (!impl->constraint_factory) impl->constraint_factory = api::MakeConstraintFactory(tokenizer);
+  if (!impl->constraint_factory)
+    impl->constraint_factory = api::MakeTokenConstraintFactory(tokenizer);
   if (!impl->constraint_factory) {
     return Error{.message =
                      "this build has no grammars; run tools/fetch_xgrammar.sh and build with "

@@ -2,7 +2,8 @@
 
 namespace winnow::api {
 
-std::shared_ptr<const ConstraintFactory> MakeConstraintFactory(const tokenizer::Tokenizer&) {
+std::shared_ptr<const TokenConstraintFactory> MakeTokenConstraintFactory(
+    const tokenizer::Tokenizer&) {
   return nullptr;
 }
 

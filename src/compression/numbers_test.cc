@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "compression/budget/budget.h"
 #include "compression/registry.h"
 #include "compression/score/pool.h"
@@ -223,6 +224,34 @@ std::vector<std::string> EverySpec() {
     }
   }
   return specs;
+}
+
+// Parameters at other values all at once, drawn; several per method, as far as it takes them.
+std::vector<std::string> DrawnSpecs() {
+  std::vector<std::string> specs;
+  Rng rng(7);
+  for (const MethodEntry& entry : Methods()) {
+    for (int i = 0; i < 12; ++i) {
+      std::string spec;
+      for (const Parameter& parameter : entry.parameters()) {
+        const std::vector<std::string> values = Values(parameter, true);
+        const size_t which = rng.Next() % (values.size() + 1);
+        if (which == values.size()) continue;  // the default
+        spec += (spec.empty() ? ":" : ",") + parameter.name + "=" + values[which];
+      }
+      spec = std::string(entry.name) + spec;
+      const auto method = MakeMethod(spec);
+      if (method && (*method)->traits().budget.min <= 72) specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Drawn, AnyNumbersTest, ::testing::ValuesIn(DrawnSpecs()), ParamName);
+
+TEST(AnyNumbersTest, AreTriedWithManySpecs) {
+  EXPECT_GT(EverySpec().size(), 500u);
+  EXPECT_GT(DrawnSpecs().size(), 80u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, AnyNumbersTest, ::testing::ValuesIn(EverySpec()), ParamName);

@@ -88,6 +88,16 @@ Result<MethodPtr> MakeMethod(std::string_view text) {
   return MethodPtr(std::make_shared<MethodWithSpec>(std::move(method), std::string(text)));
 }
 
+std::string ListNames(bool (*fits)(const Method& method)) {
+  std::string names;
+  for (const MethodEntry& entry : Methods()) {
+    const auto method = MakeMethod(entry.name);
+    if (!method || !fits(**method)) continue;
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  return names;
+}
+
 Result<Promise> MethodPromise(std::string_view text, int64_t budget) {
   WINNOW_ASSIGN(const Spec spec, ParseSpec(text));
   WINNOW_ASSIGN(const MethodEntry* entry, FindEntry(spec.name));

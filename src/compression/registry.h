@@ -51,6 +51,9 @@ std::span<const MethodEntry> Methods();
 // all), unknown parameter, value out of range.
 Result<MethodPtr> MakeMethod(std::string_view spec);
 
+// The methods whose default form fits, as "a, b, c".
+std::string ListNames(bool (*fits)(const Method& method));
+
 // Prefill by one method, decode by another (--kv-decode). The decode method's scores start with the
 // prompt. Errors: the two cannot share a cache or a pass of attention; `decode` does not evict in
 // decode, or ignores the budget.

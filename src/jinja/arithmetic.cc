@@ -90,14 +90,15 @@ Value Repeated(Interpreter& in, const Value& value, int64_t n) {
   // Charged before it is made.
   if (!in.Charge(size * times) || !in.Step(size == 0 ? 0 : times / 64)) return Value();
   if (text != nullptr) {
-    if (size == 0) return Value(Text());
-    // In blocks, because a repeated character may be a gigabyte.
+    if (size == 0 || times == 0) return Value(Text());
+    // Short texts in blocks, because a repeated character may be a gigabyte.
     Text block;
-    const size_t per_block = std::clamp<size_t>(4096 / size, 1, std::max<size_t>(times, 1));
+    const size_t per_block = std::min(times, 4096 / size);
     for (size_t i = 0; i < per_block; ++i) block.Append(*text);
     Text out;
-    for (size_t i = 0; i < times / per_block; ++i) out.Append(block);
-    out.AppendSlice(block, 0, times % per_block * size);
+    const size_t n_blocks = per_block == 0 ? 0 : times / per_block;
+    for (size_t i = 0; i < n_blocks; ++i) out.Append(block);
+    for (size_t i = n_blocks * per_block; i < times; ++i) out.Append(*text);
     return Value(std::move(out));
   }
   const Sequence& sequence = *value.sequence();

@@ -72,6 +72,9 @@ TEST(Trust, SurvivesEveryOperation) {
             "<[Z]>([Z])q[z]");
   EXPECT_EQ(Marked("{{ y * 2 }}{{ 'a' * 2 }}{{ (y | list) | first }}{{ [y] }}", context),
             "[ZZ]aa[Z['Z']]");
+  std::string many;
+  for (int i = 0; i < 5001; ++i) many += "[Z]a";
+  EXPECT_EQ(Marked("{{ (y ~ 'a') * 5001 }}", context), many);
 }
 
 TEST(Trust, WhatIsTypedNeverLiesInATrustedSegment) {
@@ -106,6 +109,11 @@ TEST(Limits, OfStepsWorkOutputAndDepth) {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
   fails(endless, {.max_steps = 100'000}, "100000 steps");
   fails("{{ 'x' * 1000000000000 }}", {}, "bytes of texts");
+  // Nothing is copied, so this takes no time either.
+  EXPECT_EQ(
+      Render("{% set x = 'a' * 30000000 %}{% for i in range(99999) %}{{ x * 0 }}{% endfor %}.",
+             Json::object(), {}),
+      ".");
   fails(
       "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% "
       "endfor %}",

@@ -100,7 +100,7 @@ class Llama:
             out += [a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)]
         return out
 
-    def heads_of(self, x, n, position=None):
+    def split_heads(self, x, n, position=None):
         parts = [x[i * self.dim:(i + 1) * self.dim] for i in range(n)]
         return parts if position is None else [self.rotated(part, position) for part in parts]
 
@@ -121,11 +121,11 @@ class Llama:
             for i, x in enumerate(streams):
                 position = first_position + i
                 normed = self.norm(x, f"blk.{layer}.attn_norm.weight")
-                keys = self.heads_of(times(weight("attn_k"), normed), self.n_kv_heads, position)
-                values = self.heads_of(times(weight("attn_v"), normed), self.n_kv_heads)
+                keys = self.split_heads(times(weight("attn_k"), normed), self.n_kv_heads, position)
+                values = self.split_heads(times(weight("attn_v"), normed), self.n_kv_heads)
                 for of_head, key, value in zip(entries, keys, values):
                     of_head.append(Entry(position, key, value))
-                queries = self.heads_of(times(weight("attn_q"), normed), self.n_heads, position)
+                queries = self.split_heads(times(weight("attn_q"), normed), self.n_heads, position)
                 rows[-1].append(Row(x, queries))
                 out = []
                 for head, query in enumerate(queries):

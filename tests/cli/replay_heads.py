@@ -25,13 +25,13 @@ class Head:
         self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
         self.tokens = list(range(PROMPT))
         self.values = [text.v[layer][self.kv][t] for t in self.tokens]
-        self.keys = [self.key_of(t) for t in self.tokens]
+        self.keys = [self.stored_key(t) for t in self.tokens]
         self.outputs = {h: [] for h in self.query_heads()}
 
     def query_heads(self):
         return range(self.g * GROUP, (self.g + 1) * GROUP)
 
-    def key_of(self, token):
+    def stored_key(self, token):
         stored = self.text.k if self.positions in ("original", "baked") else self.text.k_pre
         return stored[self.layer][self.kv][token]
 
@@ -68,7 +68,7 @@ class Head:
 
     def append(self, token):
         self.tokens.append(token)
-        self.keys.append(self.key_of(token))
+        self.keys.append(self.stored_key(token))
         self.values.append(self.text.v[self.layer][self.kv][token])
 
     def place(self, rank):
@@ -136,7 +136,7 @@ class MethodTest(ReplayTest):
 
     def follow(self, spec, size, positions="original", flags=()):
         """Attention's outputs, and what is stored, follow from the decisions in the trace. Which
-        entries a method evicts is tested beside it, in C++."""
+        entries a method evicts is tested in C++ (NAME_test.cc)."""
         for pairing in ("norm", "neox"):
             text = Text(self.SEED, pairing, self.LAYERS)
             path, trace = self.record("text.safetensors", text), self.folder / "trace.jsonl"

@@ -43,10 +43,10 @@ class Choices(unittest.TestCase):
         args = argparse.Namespace(winnow=WINNOW)
         flag, numbers = parts.budgets(args, "bundled", "streams", protocol.STREAM.shares)
         self.assertEqual(flag, "--kv-memory")
-        found = [parts.share_of(args, "bundled", {"budget": f"memory {number}"}) for number in numbers.split(",")]
+        found = [parts.requested_share(args, "bundled", {"budget": f"memory {number}"}) for number in numbers.split(",")]
         self.assertEqual(found, list(protocol.STREAM.shares))
-        self.assertEqual(parts.share_of(args, "bundled", {"budget": "equal bytes 0.25"}), "0.25")
-        self.assertEqual(parts.share_of(args, "bundled", {"budget": ""}), "")
+        self.assertEqual(parts.requested_share(args, "bundled", {"budget": "equal bytes 0.25"}), "0.25")
+        self.assertEqual(parts.requested_share(args, "bundled", {"budget": ""}), "")
 
 
 class InventedResults(unittest.TestCase):
@@ -90,7 +90,7 @@ class Tables(InventedResults):
     def test_differences_are_paired_and_in_favour_of_the_smaller_divergence(self):
         self.write("text", "q8_0-0.25", "kld", "equal bytes 0.25", full=[0] * 8, winnow=[0.001 * i for i in range(8)],
                    kvzip=[0.001 * i + 0.002 + 0.0001 * (i % 2) for i in range(8)], snapkv=[(0.5, 900 if i == 3 else 200) for i in range(8)])  # fmt: skip
-        text = tables.tables_of(self.args)
+        text = tables.make_tables(self.args)
         self.assertIn("| text | bundled | 1/4 | `kvzip q8_0` | +2.05 ± 0.0", text)
         self.assertIn("| better |", text)
         self.assertIn("- text, bundled, 1/4: `snapkv` in q8_0, whose cache fits in 7 of 8 documents", text)
@@ -103,7 +103,7 @@ class Tables(InventedResults):
         memory = parts.budgets(self.args, "bundled", "streams", ["0.25"])[1]
         self.write("streams", "q8_0-0.25", "nll", f"memory {memory}", full=[3.0] * 6,
                    **{"winnow:generated=leave": [(3.1 + 0.01 * i, 240) for i in range(6)], "streaming": [(3.0 + 0.011 * i, 240) for i in range(6)]})  # fmt: skip
-        text = tables.tables_of(self.args)
+        text = tables.make_tables(self.args)
         self.assertIn("6 documents; thousandths of a nat per token; full cache 3000.0 ± 0.0.", text)
         self.assertIn("| streams | bundled | 1/4 | `streaming q8_0` | -97.5 ± ", text)
         self.assertIn("| **worse** |", text)
@@ -177,7 +177,7 @@ class KeptResults(InventedResults):
             kept_results.check_builds(output, "a part")
 
     def test_the_binary_is_that_of_the_frozen_commit(self):
-        parts.FROZEN.write_text(json.dumps({"build": kept_results.build_of(WINNOW)}))
+        parts.FROZEN.write_text(json.dumps({"build": kept_results.read_build(WINNOW)}))
         kept_results.check_binary(self.args)
         parts.FROZEN.write_text(json.dumps({"build": "0.1.0+other"}))
         with self.assertRaisesRegex(SystemExit, r"expected 0.1.0\+other, which `build` makes"):

@@ -17,11 +17,11 @@ sys.path.insert(0, str(ROOT / "bench/papers"))
 PAPERS = ["treekv", "refreekv", "d2o", "hbw", "ems"]
 
 
-def rows_of(paper):
+def load_rows(paper):
     return importlib.import_module(f"rows.{paper}").ROWS
 
 
-def output_of(score, **ways):
+def fake_output(score, **ways):
     """An evaluation: {method: scores by sample}."""
     n = len(next(iter(ways.values())))
     return {"samples": [{"sample": i, "group": "g", "results": [
@@ -29,19 +29,19 @@ def output_of(score, **ways):
         for i in range(n)]}  # fmt: skip
 
 
-def row_of(paper, name):
-    return next(row for row in rows_of(paper) if row.name == name)
+def find_row(paper, name):
+    return next(row for row in load_rows(paper) if row.name == name)
 
 
-def verdict_of(paper, name, numbers, **more):
-    return row_of(paper, name).read.verdict({"numbers": numbers, **more})
+def find_verdict(paper, name, numbers, **more):
+    return find_row(paper, name).read.verdict({"numbers": numbers, **more})
 
 
 class Readers(unittest.TestCase):
     def test_a_share_is_that_of_the_prompt(self):
-        row = row_of("refreekv", "shares")
-        needle = output_of("exact", full=[1, 1], refreekv=[1, 1])
-        plain = output_of("kld", full=[0, 0], refreekv=[0.1, 0.1])
+        row = find_row("refreekv", "shares")
+        needle = fake_output("exact", full=[1, 1], refreekv=[1, 1])
+        plain = fake_output("kld", full=[0, 0], refreekv=[0.1, 0.1])
         for i, share in enumerate((0.2, 0.4)):
             for output, n_prompt in ((needle, 1000), (plain, 1025)):
                 for result in output["samples"][i]["results"]:
@@ -55,7 +55,7 @@ class Readers(unittest.TestCase):
         self.assertIn("n = 2", found["ours"])
 
     def test_prompts_of_both_tasks_are_as_long(self):
-        row = row_of("refreekv", "shares")
+        row = find_row("refreekv", "shares")
         needle, window = (int(shlex.split(c)[shlex.split(c).index("--lengths") + 1]) for c in row.commands)
         self.assertEqual(needle, window // 2)
 
@@ -65,11 +65,11 @@ class Readers(unittest.TestCase):
         for own, verdict in (([1] * 8, "reproduced in kind"), ([0] * 8, "not reproduced"), ([1, 0] * 4, "open: within two standard errors"),
                              ([1, 0, 0, 0] * 2, "open: within two standard errors")):
             # The first method has the same name with a further parameter.
-            output = output_of("exact", **{"full": full, "ems:x=1,y=1": full, "ems:x=1": own})
+            output = fake_output("exact", **{"full": full, "ems:x=1,y=1": full, "ems:x=1": own})
             self.assertEqual(retrieves([output])["verdict"], verdict, own)
 
     def test_errors_of_both_prefills_count(self):
-        output = output_of("prefill_s", full=[0.9, 1.1], hbw=[1.2, 1.2], d2o=[1.2, 1.2])
+        output = fake_output("prefill_s", full=[0.9, 1.1], hbw=[1.2, 1.2], d2o=[1.2, 1.2])
         found = importlib.import_module("rows.hbw").added_to_prefill([output])
         self.assertAlmostEqual(found["numbers"]["g full"][0], 1)
         mean, error, n = found["numbers"]["g hbw"]
@@ -80,26 +80,26 @@ class Readers(unittest.TestCase):
 
     def test_prefill_is_judged_as_in_the_paper(self):
         """The whole time to read the prompt counts; the time of compressing is shown beside it."""
-        output = output_of("prefill_s", full=[0.9, 1.1], d2o=[1.2, 1.2])
+        output = fake_output("prefill_s", full=[0.9, 1.1], d2o=[1.2, 1.2])
         for sample in output["samples"]:
             for result in sample["results"]:
                 result["scores"]["total_s"] = 10
-        found = row_of("d2o", "prefill").read([output])
+        found = find_row("d2o", "prefill").read([output])
         for number, expected in zip(found["numbers"]["g"], (12, 0, 2, 1, 2)):
             self.assertAlmostEqual(number, expected)
         self.assertIn("less than 1 %: not reproduced", found["verdict"])
 
     def test_tova_is_judged(self):
-        treekv, row = importlib.import_module("rows.treekv"), row_of("treekv", "sliding-4k")
+        treekv, row = importlib.import_module("rows.treekv"), find_row("treekv", "sliding-4k")
         own = [1.0, 1.1, 1.2]
         for tova, verdict in ((-0.1, "reproduced in kind"), (0.1, "not reproduced")):
-            found = row.read([output_of("nll", **{
+            found = row.read([fake_output("nll", **{
                 "full": own, "streaming": [x + 1 for x in own], treekv.H2O: [x + 1 for x in own], treekv.TOVA: [x + tova for x in own],
                 "treekv": own})])  # fmt: skip
             self.assertEqual(found["verdict"], f"StreamingLLM and H2O reproduced in kind; TOVA {verdict}")
 
     def test_a_stream_that_drifts_is_seen(self):
-        treekv, row = importlib.import_module("rows.treekv"), row_of("treekv", "stream")
+        treekv, row = importlib.import_module("rows.treekv"), find_row("treekv", "stream")
         outputs = []
         for method, drift, level in (("streaming", 0, 1), (treekv.H2O, 0.01, 1.1), (treekv.TOVA, 0.01, 1.1), ("treekv", 0, 0.9)):
             noise = (0.001, -0.001, 0.002, -0.002)
@@ -115,31 +115,31 @@ class Readers(unittest.TestCase):
 
     def test_speed_is_held_against_the_papers(self):
         for ratio, verdict in ((2.5, "reproduced in kind"), (1.2, "not reproduced"), (0.9, "not reproduced (no faster than the full cache in 1)")):
-            self.assertEqual(verdict_of("d2o", "throughput", {"256+1024 ratio 1.0": [ratio, 0.01, 3]}), verdict)
+            self.assertEqual(find_verdict("d2o", "throughput", {"256+1024 ratio 1.0": [ratio, 0.01, 3]}), verdict)
 
     def test_every_half_of_a_claim_is_judged(self):
         full, hbw, snapkv = [97.5, 2.5, 40], [37.5, 7.8, 40], [17.5, 6.1, 40]
-        self.assertEqual(verdict_of("hbw", "needle-length", {"full": full, "hbw ratio 0.0625": hbw, "snapkv ratio 0.0625": snapkv},
+        self.assertEqual(find_verdict("hbw", "needle-length", {"full": full, "hbw ratio 0.0625": hbw, "snapkv ratio 0.0625": snapkv},
                                     differences={"hbw against snapkv ratio 0.0625": [20, 8.2, 40]}),
                          "as the full cache: not reproduced; above snapkv: reproduced in kind")
         groups = {f"{2**i} groups": entropy for i, entropy in enumerate((1.0, 1.5, 1.4))}
-        self.assertEqual(verdict_of("hbw", "entropy", groups), "not reproduced")
-        self.assertEqual(verdict_of("hbw", "entropy", {**groups, "4 groups": 1.6, "snapkv": 9.0}), "reproduced in kind")
-        self.assertEqual(verdict_of("treekv", "wavelet", dict(zip(("D1", "D2", "D3", "D4", "D5"), (2, 3, 4, 5, 6)))),
+        self.assertEqual(find_verdict("hbw", "entropy", groups), "not reproduced")
+        self.assertEqual(find_verdict("hbw", "entropy", {**groups, "4 groups": 1.6, "snapkv": 9.0}), "reproduced in kind")
+        self.assertEqual(find_verdict("treekv", "wavelet", dict(zip(("D1", "D2", "D3", "D4", "D5"), (2, 3, 4, 5, 6)))),
                          "grows: reproduced in kind; more at higher frequencies: not reproduced")
 
     def test_close_is_measured_by_what_is_lost(self):
-        ems = row_of("ems", "position").read
+        ems = find_row("ems", "position").read
         for other, verdict in ((0.21, "reproduced in kind"), (0.13, "not reproduced")):
-            outputs = [output_of("exact", full=[1, 1], **{"ems": [0, 0], "ems:positions=original": [0, 0]}),
-                       output_of("kld", full=[0, 0], **{"ems": [0.2, 0.2], "ems:positions=original": [other, other]})]  # fmt: skip
+            outputs = [fake_output("exact", full=[1, 1], **{"ems": [0, 0], "ems:positions=original": [0, 0]}),
+                       fake_output("kld", full=[0, 0], **{"ems": [0.2, 0.2], "ems:positions=original": [other, other]})]  # fmt: skip
             self.assertEqual(ems(outputs)["verdict"], f"answers reproduced in kind; KLD {verdict}")
 
     def test_keeping_more_does_not_win(self):
-        row = row_of("refreekv", "ranking")
+        row = find_row("refreekv", "ranking")
         outputs = []
         for score, own in (("exact", (1, 1)), ("kld", (0.01, 0.02))):
-            output = output_of(score, full=[1, 1] if score == "exact" else [0, 0], refreekv=own, **{"refreekv:ranking=attention": [own[0] * 2, own[1] * 2 - 0.001]})
+            output = fake_output(score, full=[1, 1] if score == "exact" else [0, 0], refreekv=own, **{"refreekv:ranking=attention": [own[0] * 2, own[1] * 2 - 0.001]})
             for sample in output["samples"]:
                 for result in sample["results"]:
                     result["kept"] = {"full": 100, "refreekv": 50}.get(result["method"], 40)
@@ -150,14 +150,14 @@ class Readers(unittest.TestCase):
 
     def test_texts_say_how_many_samples_and_bytes(self):
         read = importlib.import_module("readers").compare("exact", best="ems")
-        self.assertEqual(read([output_of("exact", full=[1, 1], ems=[1, 1])])["ours"],
+        self.assertEqual(read([fake_output("exact", full=[1, 1], ems=[1, 1])])["ours"],
                          "`full` 1.000 ± 0.000 (1.50 MiB); `ems` 1.000 ± 0.000 (1.50 MiB); n = 2")
 
 
 class Papers(CliTest):
     def test_every_row_runs_or_says_why_not(self):
         for paper in PAPERS:
-            rows = rows_of(paper)
+            rows = load_rows(paper)
             self.assertEqual(len({row.name for row in rows}), len(rows))
             for row in rows:
                 with self.subTest(paper=paper, row=row.name):
@@ -168,7 +168,7 @@ class Papers(CliTest):
     def test_methods_of_the_commands_are_there(self):
         """All methods parse: an evaluation without data names the first unknown method."""
         for paper in PAPERS:
-            for row in rows_of(paper):
+            for row in load_rows(paper):
                 for command in row.commands:
                     words = shlex.split(command)
                     if "--kv-method" not in words:
@@ -181,7 +181,7 @@ class Papers(CliTest):
 
     def test_all_fits_into_a_day(self):
         run = importlib.import_module("run")
-        self.assertLessEqual(sum(run.hours_of(row) for paper in PAPERS for row in rows_of(paper)), 24)
+        self.assertLessEqual(sum(run.row_hours(row) for paper in PAPERS for row in load_rows(paper)), 24)
 
     def test_what_a_command_takes_is_measured(self):
         status, measured = importlib.import_module("watch").watch([sys.executable, "-c", "import time; time.sleep(0.1)"])
@@ -196,7 +196,7 @@ class Papers(CliTest):
             self.assertFalse(run.is_in_repository(build), build)
 
     def test_rows_run_again_where_they_must(self):
-        run, row = importlib.import_module("run"), row_of("ems", "tau")
+        run, row = importlib.import_module("run"), find_row("ems", "tau")
         args = argparse.Namespace(long=False, read=False, again=False, build="new")
         found = {"commands": row.commands, "winnow": "old"}
         self.assertFalse(run.is_wanted(args, row, {"tau": found}))
@@ -209,12 +209,12 @@ class Papers(CliTest):
 
     def test_beds_run_short_rows_only(self):
         for paper in PAPERS:
-            for row in rows_of(paper):
+            for row in load_rows(paper):
                 if row.on_beds:
                     self.assertFalse(row.hours or row.timed, row.name)
 
     def test_a_result_of_another_command_is_not_shown(self):
-        page, row = importlib.import_module("page"), row_of("ems", "tau")
+        page, row = importlib.import_module("page"), find_row("ems", "tau")
         results = {"tau": {"commands": ["eval needle"], "numbers": {}}}
         self.assertEqual(page.ours(row, results), "not run yet")
         self.assertEqual(page.verdict(row, results), "not run yet with this command")
@@ -225,7 +225,7 @@ class Papers(CliTest):
             with self.subTest(paper=paper), tempfile.TemporaryDirectory() as folder:
                 found = json.loads((ROOT / f"docs/papers/{paper}.json").read_text())
                 for results in found.values():
-                    for row in rows_of(paper):
+                    for row in load_rows(paper):
                         if result := page.current(row, results):
                             self.assertEqual((result["ours"], result["verdict"]), (row.read.text(result), row.read.verdict(result)), row.name)
                 again = pathlib.Path(folder) / f"{paper}.md"

@@ -15,13 +15,13 @@ TEXT = "".join(f"The {word} came to the house on the hill and said nothing at al
 SMALL = ["-n", "96", "--samples", "2"]
 
 
-def data_of(html, kind):
+def page_data(html, kind):
     """The data that the page passes to its script."""
     found = re.findall(rf'<script type="application/json" class="{kind}">(.*?)</script>', html, re.S)
     return [json.loads(text) for text in found]
 
 
-def states_of(runs):
+def expand_states(runs):
     """"3k2e" -> "kkkee"."""
     return "".join(int(n) * state for n, state in re.findall(r"(\d+)(\D)", runs))
 
@@ -114,10 +114,10 @@ class ProbeTest(TextTest):
         streaming, full = outcome.json["probes"][0]["methods"]
         self.assertEqual(set(streaming["kept"]), {16})
         self.assertEqual(set(full["kept"]), {96})
-        views = data_of(page.read_text(encoding="utf-8"), "states")[0]
+        views = page_data(page.read_text(encoding="utf-8"), "states")[0]
         for heads in views[0]["states"]:
             for runs in heads:  # four sinks, twelve recent tokens
-                self.assertEqual(states_of(runs), "kkkk" + 80 * "e" + 12 * "k")
+                self.assertEqual(expand_states(runs), "kkkk" + 80 * "e" + 12 * "k")
         for heads in views[1]["states"]:
             for runs in heads:
                 self.assertEqual(runs, "96k")
@@ -138,10 +138,10 @@ class ProbeTest(TextTest):
         outcome = self.probe("kept", *SMALL, "--prompt-tokens", "80", "--kv-method", "pyramidinfer:least=0.3,min_context=16",
                              "--json", "-", "--report", page)
         kept = outcome.json["probes"][0]["methods"][0]["kept"]
-        states = data_of(page.read_text(encoding="utf-8"), "states")[0][0]["states"]
+        states = page_data(page.read_text(encoding="utf-8"), "states")[0][0]["states"]
         self.assertLess(kept[-1], 60)
         for entries, heads in zip(kept, states):
-            self.assertEqual(sum(states_of(runs).count("k") for runs in heads), entries * len(heads))
+            self.assertEqual(sum(expand_states(runs).count("k") for runs in heads), entries * len(heads))
 
     def test_text_is_never_markup(self):
         page = self.folder / "hostile.html"
@@ -169,8 +169,8 @@ class RecordingTest(TextTest):
     def kept_by_run(self, method, *flags):
         page = self.folder / "run.html"
         self.probe("kept", "--kv-method", method, *flags, "--report", page)
-        views = data_of(page.read_text(encoding="utf-8"), "states")[0]
-        return [[[i for i, state in enumerate(states_of(runs)) if state == "k"] for runs in heads]
+        views = page_data(page.read_text(encoding="utf-8"), "states")[0]
+        return [[[i for i, state in enumerate(expand_states(runs)) if state == "k"] for runs in heads]
                 for heads in views[0]["states"]]
 
     def kept_by_replay(self, recording, method, *flags):
@@ -223,7 +223,7 @@ class CompareReportTest(TextTest):
         self.assertIn("| streaming", outcome.text)
         html = page.read_text(encoding="utf-8")
         self.assertIn("<h1>Who &lt;b&gt;came&lt;/b&gt;?</h1>", html)
-        views = data_of(html, "states")[0]
+        views = page_data(html, "states")[0]
         with open(self.folder / "compare/answers.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         best = sorted(rows[1:], key=lambda row: (row["same"] != "yes", float(row["KLD"])))
@@ -232,7 +232,7 @@ class CompareReportTest(TextTest):
         for view in views:
             for heads in view["states"]:
                 for runs in heads:
-                    self.assertEqual(states_of(runs).count("k"), 32)
+                    self.assertEqual(expand_states(runs).count("k"), 32)
         for name in ("memory", "kld", "kept-text"):
             ElementTree.fromstring((self.folder / "compare" / f"{name}.svg").read_text(encoding="utf-8"))
         self.assertEqual(len(rows), 3)

@@ -9,7 +9,7 @@ from recordings import LAYERS, N, PROMPT, Text
 from replay_heads import MethodTest, best, cosine, least
 
 
-def recent_of(size, sinks):
+def count_recent(size, sinks):
     return max(1, (size - sinks) // 4)
 
 
@@ -21,7 +21,7 @@ def half(size, sinks):
 class D2o:
     """One KV head: the attention its entries received, and the thresholds of merging."""
 
-    def __init__(self, head, sinks=4, recent=recent_of, beta=0.5, merge="exp", similarity="keys", into_sinks=True):
+    def __init__(self, head, sinks=4, recent=count_recent, beta=0.5, merge="exp", similarity="keys", into_sinks=True):
         self.head, self.sinks, self.recent, self.beta, self.merge = head, sinks, recent, beta, merge
         self.into_sinks = into_sinks
         both = [head.keys, head.values]
@@ -96,8 +96,8 @@ def d2o(head, size, **options):
     one.generate(size)
 
 
-def d2o_in_chunks(heads, chunk, size_of, **options):
-    """All heads of a layer, whose size may change between chunks: size_of(columns of the query
+def d2o_in_chunks(heads, chunk, layer_size, **options):
+    """All heads of a layer, whose size may change between chunks: layer_size(columns of the query
     heads, tokens read)."""
     for head in heads:
         head.start()
@@ -109,7 +109,7 @@ def d2o_in_chunks(heads, chunk, size_of, **options):
             one.add(one.head.read(min(chunk, PROMPT - one.head.n_read)))
             for h in range(len(one.head.query_heads())):
                 columns.append([sum(row[h][j] for row in one.head.rows_read if j < len(row[h])) for j in range(len(one.sums))])
-        size = size_of(columns, heads[0].n_read)
+        size = layer_size(columns, heads[0].n_read)
         for one in ones:
             if first:
                 one.compress_prompt(size)
@@ -182,14 +182,14 @@ class D2oReplay(MethodTest):
             found = []  # densities of all chunks
             def sized(gate):
                 longest, density = 0, 0.0
-                def size_of(columns, n_seen):
+                def layer_size(columns, n_seen):
                     nonlocal longest, density
                     n_new = n_seen - (n_seen - 1) // chunk * chunk
                     if n_new >= longest:
                         longest, density = n_new, mean([variance(x) for x in columns])
                         found.append(density)
                     return size if density > gate else max(size, min(n_seen, 2 * size))
-                return size_of
+                return layer_size
             for layer in range(LAYERS):
                 d2o_in_chunks(self.heads(Text(self.SEED, "norm"), layer, "original"), chunk, sized(0))
             gate = mean(sorted(found)[len(found) // 2 - 1:len(found) // 2 + 1])

@@ -39,7 +39,7 @@ class Ems:
             self.step(token)
 
     def entry(self, token):
-        key = self.head.key_of(token)
+        key = self.head.stored_key(token)
         return {"token": token, "key": key, "norm": math.sqrt(sum(x * x for x in key)), "all": 0.0, "past": 0.0, "now": 0.0,
                 "class": None, "value": self.head.text.v[self.head.layer][self.head.g][token]}
 

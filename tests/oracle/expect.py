@@ -29,7 +29,7 @@ from metrics import max_difference, mean_kld, relative_error
 TOKENS = 24
 
 
-def text_of(case):
+def make_tokens(case):
     rng = np.random.Generator(np.random.PCG64([SEED, case.shape.vocabulary]))
     tokens = rng.integers(3, case.shape.vocabulary - 1, TOKENS, dtype=np.int32)
     if case.shape.tokenizer == "spm":
@@ -50,7 +50,7 @@ def save_safetensors(path, tensors, metadata):
 
 
 def expect(case, folder):
-    model, tokens = folder / case.model, text_of(case)
+    model, tokens = folder / case.model, make_tokens(case)
     with tempfile.TemporaryDirectory() as scratch:
         wide = Path(scratch) / "f32.gguf"
         dequantize(model, wide)

@@ -59,8 +59,8 @@ async def make_cases(client, rng, n, choices):
     cases = []
     for number in range(n):
         kv = {} if number % 3 == 0 else evicting[number // 3 * 2 + number % 3 - 1] if number < 6 else rng.choice(evicting)
-        case = Case(rng, f"text-{number}", kv, number % 2 == 1, await tokens_of(client, make_text(rng, 60), True),
-                    [await tokens_of(client, " " + make_text(rng, 4)) for _ in range(2)])
+        case = Case(rng, f"text-{number}", kv, number % 2 == 1, await tokens_in(client, make_text(rng, 60), True),
+                    [await tokens_in(client, " " + make_text(rng, 4)) for _ in range(2)])
         expect(len(case.text) >= MIN_TEXT, len(case.text))
         cases.append(case)
         read_anew = case.learn(case.first(), await ask(client, case.first()))  # leaves an idle session
@@ -83,7 +83,7 @@ async def learn_second(client, case, first):
         await erase(client, 0)
 
 
-async def tokens_of(client, text, begins=False):
+async def tokens_in(client, text, begins=False):
     return (await client.ask("POST", "/tokenize", {"content": text, "add_special": begins})).json["tokens"]
 
 

@@ -116,10 +116,10 @@ def said(path, answer):
         return [(one["content"], one["stop_type"]) for one in (value if isinstance(value, list) else [value])]
     if path == "/v1/completions":
         return [(choice["text"], choice["finish_reason"]) for choice in value["choices"]]
-    return [(choice["message"]["content"] or "", choice["finish_reason"], *calls_of(choice["message"])) for choice in value["choices"]]
+    return [(choice["message"]["content"] or "", choice["finish_reason"], *named_calls(choice["message"])) for choice in value["choices"]]
 
 
-def calls_of(message):
+def named_calls(message):
     return [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
 
 

@@ -44,7 +44,7 @@ def indented_curls(page):
 
 
 def documented_metrics():
-    """{prefix: names} of the table in the section about Prometheus."""
+    """The names, "vllm:..." and "llamacpp:...", of the table in the section about Prometheus."""
     section = PAGE.partition("\n## Prometheus\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (llama-server|vLLM) \| ([^|;]*)", section, re.M))
     names = {"llamacpp": re.findall(r"`(\w+)`", rows["llama-server"]), "vllm": re.findall(r"`(\w+)`", rows["vLLM"])}

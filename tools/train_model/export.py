@@ -153,7 +153,7 @@ def main():
     held = (args.data / "held.txt").read_text()[4000:24000] + "\n\nQuestion: What's 48213?\nAnswer: caf\u00e9 \u2014 \u201cno\u201d"
     np.savez_compressed(args.out / "reference.npz", logits=np.stack(logits), text=np.array(held),
                         text_ids=np.array([tokenizer.END, *tok.encode(held)], np.int32),
-                        texts=np.array([measure.text_of(tok, x.tolist()).decode() for x in ids]),
+                        texts=np.array([measure.decode_text(tok, x.tolist()).decode() for x in ids]),
                         prompts=np.concatenate(ids), prompt_sizes=[len(x) for x in ids],
                         answers=np.concatenate(answers), answer_sizes=[len(x) for x in answers])
 

@@ -63,7 +63,7 @@ class Winnow:
         return tensor("tokens", np.int32), tensor("logits", np.float32)
 
 
-def text_of(tok, ids):
+def decode_text(tok, ids):
     """The text to give an engine: without the first <|endoftext|>, with chat marks written out."""
     return b"".join(tokenizer.SPECIAL[i].encode() if i < len(tokenizer.SPECIAL) else tok.bytes[i] for i in ids[1:])
 
@@ -95,7 +95,7 @@ def prompts(args, tok, corpus):
 def score(tok, winnow, ids, marked):
     """Bits and bytes of all ids and of the marked ones. The ids start with <|endoftext|> and form
     one window."""
-    fed, logits = winnow.logits(text_of(tok, ids), len(ids))
+    fed, logits = winnow.logits(decode_text(tok, ids), len(ids))
     if fed.tolist() != list(ids):
         raise SystemExit("winnow makes other tokens of a text than the training program")
     top = logits.max(-1, keepdims=True)
@@ -156,7 +156,7 @@ def main():
         for key, ids, wanted, depth in prompts(args, tok, corpus):
             if (args.label, *key) in done:
                 continue
-            got = winnow.answer(text_of(tok, ids), len(tok.encode(wanted)) + 8)
+            got = winnow.answer(decode_text(tok, ids), len(tok.encode(wanted)) + 8)
             if got["prompt_tokens"] != len(ids):
                 raise SystemExit(f"{key}: winnow counts {got['prompt_tokens']} tokens, the training program {len(ids)}")
             said = got["text"].split("\n")[0].strip()

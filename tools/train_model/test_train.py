@@ -49,7 +49,7 @@ def run(folder, out, *flags):
     return checkpoint.load(folder / out / "last.pt")
 
 
-def log_of(folder):
+def read_log(folder):
     return [json.loads(x) for x in (folder / "log.jsonl").read_text().splitlines()]
 
 
@@ -61,7 +61,7 @@ def test_resuming_repeats_the_run_exactly(folder):
     assert not torch.equal(first["p"]["0.q"], second["p"]["0.q"])
     for name, x in whole["p"].items():
         assert torch.equal(x, second["p"][name]), name
-    lines = log_of(folder / "whole")
+    lines = read_log(folder / "whole")
     assert [x["kind"] for x in lines] == ["start", "train", "train", "train", "train", "eval", "done"]
     assert 0 < lines[-2]["bits_per_byte"] < 10
     packed, meta = checkpoint.unpack(folder / "packed")
@@ -86,7 +86,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(folder):
         f.write('{"kind": "train", "step": 999}\n{"kind": "tr')  # logged after the checkpoint; cut off
     again, whole = run(folder, "killed", "--no-eval"), run(folder, "whole", "--no-eval")
     assert all(torch.equal(x, again["p"][k]) for k, x in whole["p"].items())
-    steps = [[x["step"] for x in log_of(folder / name) if x["kind"] == "train"] for name in ("killed", "whole")]
+    steps = [[x["step"] for x in read_log(folder / name) if x["kind"] == "train"] for name in ("killed", "whole")]
     assert steps[0] == steps[1] == list(range(1, 25))
 
 
@@ -175,5 +175,5 @@ def test_graphs_change_no_loss(folder):
         call = command(folder, "out" + "".join(flags), "--no-eval", *flags)
         call["args"][call["args"].index("cpu")] = "cuda"
         subprocess.run(**call, check=True, capture_output=True)
-        losses.append([x["loss"] for x in log_of(folder / ("out" + "".join(flags))) if x["kind"] == "train"])
+        losses.append([x["loss"] for x in read_log(folder / ("out" + "".join(flags))) if x["kind"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=0.01)

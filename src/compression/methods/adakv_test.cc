@@ -84,8 +84,8 @@ TEST(AdaKvTest, ConcentratedHeadsWeighMore) {
   EXPECT_EQ(kept(",by_mass=true"), std::pair(Positions({4, 5}), Positions({0, 1, 2, 5})));
 }
 
-// AdaKV as plain loops over lists: 2.13 of the authors' algorithm with 2.9's scores, and small
-// budgets, ties and chunks as docs/methods/semantics.md says.
+// AdaKV as plain loops over lists, as docs/methods/semantics.md#adakv and #snapkv describe it, with
+// its small budgets, ties and chunks.
 struct PlainAdaKv {
   int n_heads = 1, group = 1;
   int64_t budget = 0;

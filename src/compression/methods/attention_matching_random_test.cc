@@ -1,5 +1,5 @@
 // Attention Matching against a second implementation, written from its description
-// (attention_matching.cc, ../shared/methods-2026.md): plain loops in doubles, and least squares by
+// (docs/methods/semantics.md#attention-matching): plain loops in doubles, and least squares by
 // singular values.
 #include <gtest/gtest.h>
 

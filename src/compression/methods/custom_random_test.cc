@@ -253,7 +253,7 @@ void Compare(const Parts& parts, uint64_t seed) {
   }
 }
 
-TEST(CustomRandomTest, EveryCombinationAgreesWithPlainLoops) {
+TEST(CustomRandomTest, ScoresBudgetsAndSelectionsAgreeWithPlainLoops) {
   uint64_t seed = 0;
   for (const char* score :
        {"age", "heavy", "running_mean", "key_norm", "key_difference", "last", "window"}) {

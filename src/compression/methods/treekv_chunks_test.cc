@@ -68,7 +68,7 @@ void Compare(const PlainTree::Config& c, int64_t block, const std::vector<Turn>&
   }
 }
 
-// Whole prompts: 1.1.2 of the algorithm.
+// Whole prompts (docs/methods/semantics.md#treekv).
 TEST(TreeKvChunksTest, WholePromptsAgreeWithPlainLists) {
   for (const int64_t n : {1, 11, 12, 13, 14, 15, 16, 20, 33, 64, 65, 66}) {
     for (const int64_t budget : {12, 13, 14, 15, 20, 32}) {

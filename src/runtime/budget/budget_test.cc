@@ -131,6 +131,7 @@ TEST_F(Budget, BytesHoldOnEveryPrompt) {
         EXPECT_LE(session->cache_bytes(), limit);
       }
     }
+    EXPECT_TRUE(n_evicting > 0 || traits.decisions.WaitsForAllLayers());
     EXPECT_EQ(peak > 0, n_evicting > 0);
     EXPECT_LE(peak, limit);
   }
@@ -149,7 +150,8 @@ TEST_F(Budget, ALaterPromptIsNotReducedToAFewEntries) {
     ASSERT_TRUE(session->Prefill(Tokens(3)).value());
     for (int step = 0; step < 3; ++step) ASSERT_TRUE(session->Decode(step).has_value());
     ASSERT_TRUE(session->Prefill(Tokens(110)).value());
-    EXPECT_GT(session->cache_bytes(), limit / 4);
+    const bool is_exact = (*compression::MethodPromise(spec, 40)).exact;
+    EXPECT_GT(session->cache_bytes(), is_exact ? limit / 3 : limit / 4);
   }
 }
 

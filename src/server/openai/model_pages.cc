@@ -56,7 +56,9 @@ void ListMethods(Context& context, const HttpRequest&, const ExchangePtr& exchan
                        {"source", std::string(entry.source)},
                        {"needs_budget", traits.budget.needed},
                        {"min_size", traits.budget.min},
+                       {"holds_budget", traits.budget.held},
                        {"needs_question", (*method)->needs_question()},
+                       {"reassigns_positions", traits.storage.ReassignsPositions()},
                        {"compresses_prompt", traits.decisions.Evicts(compression::Phase::kPrefill)},
                        {"evicts_in_decode", traits.decisions.evicts_in_decode}});
   }

@@ -9,6 +9,13 @@
 namespace winnow::kernels::cpu {
 namespace {
 
+const DecodeKernels& CheckedDecodeKernels(const Call& call, int64_t target) {
+  const DecodeKernels& kernels = DecodeKernelsFor(target);
+  // The two are compiled for different sets of targets (simd/targets.h).
+  WINNOW_CHECK(kernels.n_lanes == call.shape.block_scores->n_lanes);
+  return kernels;
+}
+
 void ClearTaps(const Call& call) {
   const HostAttention& a = call.a;
   if (!a.taps.any()) return;
@@ -56,9 +63,9 @@ void Attend(const HostAttention& a, const Processor& processor, AttentionScratch
   constexpr int64_t kFewRows = 12;
   const bool few = a.n_queries == 1 || a.n_queries * call.shape.group <= kFewRows;
   if (by_rows && a.n_queries == 1) {
-    AttendByRows(call, DecodeKernelsFor(target));
+    AttendByRows(call, CheckedDecodeKernels(call, target));
   } else if (few && !by_rows) {
-    AttendFewQueries(call, DecodeKernelsFor(target));
+    AttendFewQueries(call, CheckedDecodeKernels(call, target));
   } else {
     AttendManyQueries(call, PrefillKernelsFor(target), TapKernelsFor(target));
   }

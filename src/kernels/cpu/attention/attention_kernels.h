@@ -64,6 +64,7 @@ struct BlockScoreKernels {
                      int n_blocks, int group, float* scores);
   Score* q8_0 = nullptr;
   Score* q4_0 = nullptr;
+  int n_lanes = 0;  // floats of a vector
 };
 const BlockScoreKernels& BlockScoreKernelsFor(int64_t target);
 
@@ -147,6 +148,7 @@ struct DecodeKernels {
   void (*accumulate_chunk)(const AttentionShape& shape, const ChunkJob& job);
   void (*reduce_chunk)(const ChunkTapJob& job);
   int64_t (*scratch_floats)(const AttentionShape& shape);  // floats of ChunkJob::scratch
+  int n_lanes = 0;                                         // those of BlockScoreKernels
 };
 const DecodeKernels& DecodeKernelsFor(int64_t target);
 

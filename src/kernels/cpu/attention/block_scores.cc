@@ -66,8 +66,8 @@ void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const QuantizedQu
 }
 
 const BlockScoreKernels& BlockScoreTable() {
-  static constexpr BlockScoreKernels kTable = {.q8_0 = ScoreBlocksTile<false>,
-                                               .q4_0 = ScoreBlocksTile<true>};
+  static constexpr BlockScoreKernels kTable = {
+      .q8_0 = ScoreBlocksTile<false>, .q4_0 = ScoreBlocksTile<true>, .n_lanes = kLanes};
   return kTable;
 }
 

@@ -235,7 +235,8 @@ const DecodeKernels& DecodeTable() {
                                            .softmax = SoftmaxEntries,
                                            .accumulate_chunk = AccumulateOnly,
                                            .reduce_chunk = ReduceChunk,
-                                           .scratch_floats = DecodeFloats};
+                                           .scratch_floats = DecodeFloats,
+                                           .n_lanes = kLanes};
   return kTable;
 }
 
