@@ -10,15 +10,23 @@ objdump --disassemble --no-show-raw-insn --demangle "$binary" |
   awk '/^[0-9a-f]+ </ { name = $0 } /\tprefetch/ { print name }' | sort -u > "$found"
 missing=0
 grep -q 'N_AVX[23].*::' "$found" || { echo "prefetch: no kernels in $binary" >&2; exit 1; }
-for target in N_AVX2 N_AVX3_DL; do
-  grep -q "$target::" "$found" || continue  # not compiled for it
-  for name in 'Dot<.*PolicyQ8_0' 'Dot<.*PolicyQ4_0' 'Dot<.*PolicyQ4_K' 'DotFloatRows<.*LoadF16' 'ScoreChunk' \
-              'AccumulateBlocks<.*Q8Block' 'Accumulate[A-Z][a-z]*<.*F16Elements'; do
+# find_in TARGET NAME...
+find_in() {
+  target=$1
+  shift
+  grep -q "$target::" "$found" || return 0  # not compiled for it
+  for name in "$@"; do
     if ! grep -q "$target::.*$name" "$found"; then
       echo "prefetch: none in $target::$name" >&2
       missing=$((missing + 1))
     fi
   done
+}
+for target in N_AVX2 N_AVX3_DL; do  # with 8-bit products
+  find_in $target 'Dot<.*PolicyQ8_0' 'Dot<.*PolicyQ4_0' 'Dot<.*PolicyQ4_K' 'DotFloatRows<.*LoadF16'
+done
+for target in N_AVX2 N_AVX3; do  # src/kernels/cpu/simd/targets.h: WINNOW_FLOAT_KERNELS
+  find_in $target 'ScoreChunk' 'AccumulateBlocks<.*Q8Block' 'Accumulate[A-Z][a-z]*<.*F16Elements'
 done
 [ $missing -eq 0 ] || exit 1
 echo "prefetch: ok"
