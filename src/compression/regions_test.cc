@@ -135,7 +135,8 @@ TEST(RegionsTest, EveryStepMethodKeepsThem) {
       return std::ranges::find(parameters, name, &Parameter::name) != parameters.end();
     };
     if (!has("sinks") || !has("recent") || entry.name == "custom") continue;
-    const Traits& traits = (*MakeMethod(entry.name))->traits();
+    const MethodPtr method = *MakeMethod(entry.name);
+    const Traits& traits = method->traits();
     if (!traits.decisions.evicts_in_decode || !traits.budget.needed) continue;
     EXPECT_TRUE(std::ranges::any_of(specs, [&](const std::string& spec) {
       return spec.starts_with(std::string(entry.name) + ":");
