@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/template_traits.h"
 #include "gguf/testing/builder.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
@@ -243,6 +244,20 @@ TEST_F(PromptWriterTest, VariablesReachTheTemplate) {
                                   .variables = {{"enable_thinking", false}},
                                   .unix_time = 86400}),
             "False1970-01-02");
+}
+
+// What a template supports is found with little work, whatever the template does.
+TEST(TemplateTraitsTest, ATemplateThatTakesLongShowsNothing) {
+  const auto takes_system = [](const std::string& before) {
+    const auto source =
+        jinja::Template::Parse(before + "{% for m in messages %}{{ m.content }}{% endfor %}");
+    return DetectTraits(source.value(), {}).takes_system;
+  };
+  EXPECT_TRUE(takes_system("{% for i in range(9999) %}{% endfor %}"));
+  EXPECT_FALSE(
+      takes_system("{% for i in range(99999) %}{% for j in range(20) %}{% endfor %}"
+                   "{% endfor %}"));
+  EXPECT_FALSE(takes_system("{% set x = 'a' * 100000000 %}"));
 }
 
 }  // namespace

@@ -93,12 +93,11 @@ Value Repeated(Interpreter& in, const Value& value, int64_t n) {
     if (size == 0 || times == 0) return Value(Text());
     // Short texts in blocks, because a repeated character may be a gigabyte.
     Text block;
-    const size_t per_block = std::min(times, 4096 / size);
+    const size_t per_block = std::clamp<size_t>(4096 / size, 1, times);
     for (size_t i = 0; i < per_block; ++i) block.Append(*text);
     Text out;
-    const size_t n_blocks = per_block == 0 ? 0 : times / per_block;
-    for (size_t i = 0; i < n_blocks; ++i) out.Append(block);
-    for (size_t i = n_blocks * per_block; i < times; ++i) out.Append(*text);
+    for (size_t i = 0; i < times / per_block; ++i) out.Append(block);
+    for (size_t i = 0; i < times % per_block; ++i) out.Append(*text);
     return Value(std::move(out));
   }
   const Sequence& sequence = *value.sequence();
