@@ -37,7 +37,8 @@ struct MethodInfo {
   std::string description;   // which entries it keeps, one line
   std::string source;        // paper and reference code
   bool needs_budget = true;  // false: it chooses the size itself
-  int64_t min_size = 0;      // the smallest budget
+  bool holds_budget = true;  // false: the layers together may keep more than the budget
+  int64_t min_size = 0;      // the smallest budget, or limit
   // As in SessionInfo.
   bool needs_question = false;
   bool reassigns_positions = false;

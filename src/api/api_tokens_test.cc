@@ -271,6 +271,8 @@ TEST(ApiMethods, AreListedAsTheyAreMade) {
   ASSERT_NE(window, snapkv.parameters.end());
   EXPECT_FALSE(window->default_value.empty() || window->description.empty());
   EXPECT_FALSE(find("refreekv").needs_budget);
+  EXPECT_TRUE(snapkv.holds_budget);
+  EXPECT_FALSE(find("d2o").holds_budget);
   EXPECT_TRUE(snapkv.needs_question);
   EXPECT_FALSE(find("h2o").needs_question);
   EXPECT_FALSE(snapkv.reassigns_positions);

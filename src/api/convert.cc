@@ -123,7 +123,8 @@ std::vector<MethodInfo> ListMethods() {
                        .parameters = {}};
     if (const auto method = compression::MakeMethod(entry.name)) {
       info.needs_budget = (*method)->traits().budget.needed;
-      info.min_size = info.needs_budget ? (*method)->traits().budget.min : 0;
+      info.holds_budget = (*method)->traits().budget.held;
+      info.min_size = (*method)->traits().budget.min;
       info.needs_question = (*method)->needs_question();
       info.reassigns_positions = (*method)->traits().storage.ReassignsPositions();
     }

@@ -38,10 +38,11 @@ class Kv(CliTest):
                 if method["needs_budget"]:
                     self.assertEqual(kv["budget"], size)
                     self.assertLessEqual(found["cache_bytes"], found["cache_bytes_full_f16"])
-                if method["needs_budget"] and method["holds_budget"]:
-                    # Rows per KV head: merged entries share theirs.
+                if method["needs_budget"]:
+                    # Rows per KV head: merged entries share theirs. d2o's dense layers have twice the budget.
                     stored = found["cache_parts"]["key_bytes"] + found["cache_parts"]["value_bytes"]
-                    self.assertLessEqual(stored * seen / found["cache_bytes_full_f16"], size + grows)
+                    most = size if method["holds_budget"] else 2 * size
+                    self.assertLessEqual(stored * seen / found["cache_bytes_full_f16"], most + grows)
 
     def test_a_prompt_within_the_budget_is_untouched(self):
         prompt = "the old man saw a light"

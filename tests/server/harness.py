@@ -57,6 +57,11 @@ class Server:
                 self._ready.set()
         self._ready.set()
 
+    def metrics(self):
+        """{name: value} of the samples without labels other than model_name."""
+        text = self.request("GET", "/metrics")[2].decode()
+        return {name: float(value) for name, value in re.findall(r'^([\w:]+)(?:{model_name="[^"]*"})? (\S+)$', text, re.M)}
+
     @property
     def log(self):
         return "".join(self.lines)

@@ -110,7 +110,7 @@ class Systemd(unittest.TestCase):
                 env = {name: value.replace("/var/lib/winnow", folder) for name, value in env.items()}
                 flags = settings["ExecStart"][0].removeprefix("/usr/local/bin/winnow serve").split()
                 with Server(*flags, env=env) as server:
-                    self.assertRegex(server.request("GET", "/metrics")[2].decode(), r"(?m)^winnow_memory_limit_bytes 4294967296$")
+                    self.assertEqual(server.metrics()["winnow_memory_limit_bytes"], 4 << 30)
                     self.assertTrue((pathlib.Path(folder) / "sessions").is_dir())
 
 

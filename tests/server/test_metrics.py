@@ -1,7 +1,6 @@
 """The values of /metrics follow the requests. test_docs compares their names with the documentation."""
 
 import contextlib
-import re
 import time
 import unittest
 
@@ -25,9 +24,8 @@ class Metrics(ServerTest):
     flags = ("--metrics", "-np", "1")
 
     def values(self):
-        """The samples without labels other than model_name, by name; other names are checked to hold the same."""
-        text = self.server.request("GET", "/metrics")[2].decode()
-        values = {name: float(value) for name, value in re.findall(r'^([\w:]+)(?:{model_name="[^"]*"})? (\S+)$', text, re.M)}
+        """As Server.metrics; other servers' names are checked to hold the same."""
+        values = self.server.metrics()
         for own, others in SAME.items():
             for other in others:
                 self.assertEqual(values[other], values[own], other)

@@ -1,6 +1,5 @@
 """llama-server's paths, flags and environment variables."""
 
-import json
 import pathlib
 import re
 import signal
@@ -85,8 +84,7 @@ class MemoryLimit(unittest.TestCase):
 
     def limit(self, *flags):
         with Server("--metrics", *flags) as server:
-            text = server.request("GET", "/metrics")[2].decode()
-        return int(float(re.search(r"^winnow_memory_limit_bytes (\S+)$", text, re.MULTILINE)[1]))
+            return int(server.metrics()["winnow_memory_limit_bytes"])
 
     def test_is_by_what_the_machine_has(self):
         available = int(re.search(r"MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
@@ -251,8 +249,7 @@ class Flags(unittest.TestCase):
                 status, answer = server.post("/completion", {"prompt": "The harbour lay quiet. " * 30, "n_predict": 8, "temperature": 0})
                 self.assertEqual(status, 200, answer)
                 self.assertGreater(answer["timings"]["prompt_n"], 128)
-                text = server.request("GET", "/metrics")[2].decode()
-            return float(re.search(r"^winnow_fixed_bytes (\S+)$", text, re.MULTILINE)[1]), answer["content"]
+                return server.metrics()["winnow_fixed_bytes"], answer["content"]
         whole, small, same, least = map(lambda flags: fixed_bytes_and_answer(*flags), (
             (), ("-ub", "64"), ("-b", "64"), ("-b", "64", "--ubatch-size", "32")))
         self.assertLess(small[0], whole[0] - 1e6)

@@ -214,9 +214,23 @@ TEST(PagesTest, MethodsAreThoseOfTheEngine) {
   EXPECT_EQ(TextAt(body, "object"), "list");
   EXPECT_EQ(TextAt(body, "data.0.id"), "full");
   EXPECT_EQ(TextAt(body, "data.0.object"), "method");
-  EXPECT_EQ(std::get<bool>(At(body, "data.0.needs_budget").data), false);
-  EXPECT_EQ(std::get<bool>(At(body, "data.2.needs_budget").data), true);
-  EXPECT_EQ(std::get<bool>(At(body, "data.2.needs_question").data), false);
+  const auto& list = std::get<report::List>(At(body, "data").data);
+  const auto is = [&](const std::string& id, const std::string& what) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string at = "data." + std::to_string(i) + ".";
+      if (TextAt(body, at + "id") == id) return std::get<bool>(At(body, at + what).data);
+    }
+    ADD_FAILURE() << "no method " << id;
+    return false;
+  };
+  EXPECT_FALSE(is("full", "needs_budget"));
+  EXPECT_TRUE(is("streaming", "needs_budget"));
+  EXPECT_TRUE(is("streaming", "holds_budget"));
+  EXPECT_FALSE(is("d2o", "holds_budget"));
+  EXPECT_FALSE(is("streaming", "needs_question"));
+  EXPECT_TRUE(is("snapkv", "needs_question"));
+  EXPECT_TRUE(is("streaming", "reassigns_positions"));
+  EXPECT_FALSE(is("snapkv", "reassigns_positions"));
   EXPECT_GE(IntAt(body, "data.2.min_size"), 1);
   EXPECT_FALSE(TextAt(body, "data.2.summary").empty());
 }
