@@ -66,6 +66,12 @@ enum class PositionMode {
   kText,        // their place in the text, but stored before RoPE: for methods that merge keys
 };
 
+// Whether queries see entries elsewhere than at their place in the text, so that a text may be
+// longer than the model was trained for.
+constexpr bool IsReassigned(PositionMode positions) {
+  return positions == PositionMode::kReassigned || positions == PositionMode::kCapped;
+}
+
 // The kind of a call. The cache must be told, because the number of tokens does not say what they
 // are.
 enum class Phase {
@@ -84,11 +90,7 @@ struct StoragePolicy {
   // scores of the slots; -1: none. Not with shared rows.
   int bias_column = -1;
 
-  // Whether queries see entries elsewhere than at their place in the text, so that a text may be
-  // longer than the model was trained for.
-  bool ReassignsPositions() const {
-    return positions == PositionMode::kReassigned || positions == PositionMode::kCapped;
-  }
+  bool ReassignsPositions() const { return IsReassigned(positions); }
   bool operator==(const StoragePolicy&) const = default;
 };
 

@@ -78,7 +78,7 @@ TEST_P(StepMethods, KeepTheRegionsOfEveryBudgetTheyTake) {
       SCOPED_TRACE(spec + " with " + std::to_string(budget));
       const Promise promise = *MethodPromise(spec, budget);
       ASSERT_EQ(promise.sinks, 4);
-      const int64_t n_recent = recent == "3"     ? (budget >= 32 ? 3 : 1)
+      const int64_t n_recent = recent == "3"     ? (budget >= 16 ? 3 : 1)
                                : recent == "0.5" ? std::max<int64_t>(0, budget / 2 - 4)
                                                  : std::max<int64_t>(0, budget * 9 / 10 - 4);
       ASSERT_GE(promise.recent, n_recent);

@@ -170,8 +170,7 @@ class Chat(CliTest):
         broken = self.file("broken.jinja", "{% if %}")
         self.assert_failed(self.chat(["a"], "--chat-template-file", broken), "broken.jinja", "line 1", "expected an expression")
         self.assert_failed(self.chat(["a"], "--chat-template", "{{ raise_exception('never') }}"), "the template refuses: never")
-        self.assert_failed(self.chat(["a"], "--chat-template", "{{ 'a' * 999999999 }}"),
-                           "the template makes more than")
+        self.assert_failed(self.chat(["a"], "--chat-template", "{{ 'a' * 999999999 }}"), "the template makes more than")
         # A broken template of the model: a built-in format replaces it, and the log says so once.
         data = self.model.read_bytes()
         for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.le }}")):

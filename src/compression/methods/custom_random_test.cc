@@ -34,7 +34,6 @@ struct Parts {
   int64_t size = 0;
   int n_kv_heads = 1, group = 1;
 
-  bool reads_keys() const { return score == "key_norm" || score == "key_difference"; }
   bool reads_window() const { return score == "window" || score == "last"; }
   std::string Spec() const {
     const std::string n = std::to_string(window);

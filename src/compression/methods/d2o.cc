@@ -365,7 +365,8 @@ MethodEntry D2o() {
       {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
        "similarity=both", "similarity=values", "merge=average", "into_sinks=false",
        "positions=reassigned", "layer_policy=uniform,positions=reassigned",
-       "layer_policy=uniform,heads=query", "layer_policy=uniform,recent=0.5"});
+       "layer_policy=uniform,heads=query", "layer_policy=uniform,recent=0.5",
+       "layer_policy=uniform,important=0"});
 }
 
 }  // namespace winnow::compression::methods

@@ -390,8 +390,9 @@ Promise Promises(const EmsConfig& c, int64_t budget) {
 MethodEntry Ems() {
   return Entry<EmsConfig, Make, Promises>(
       "ems", "the best entries start classes, the next best join them", "EMS, arXiv:2412.08521",
-      {"positions=original", "positions=baked", "gamma=1", "sinks=4,recent=0.5", "window=8,tau=-1",
-       "window=8,tau=0.2,positions=original", "window=8,tau=0.2,positions=baked"});
+      {"positions=original", "positions=baked", "gamma=1", "gamma=1,window=2", "tau=0.2",
+       "sinks=4,recent=0.5", "window=8,tau=-1", "window=8,tau=0.2,positions=original",
+       "window=8,tau=0.2,positions=baked"});
 }
 
 }  // namespace winnow::compression::methods

@@ -257,7 +257,7 @@ Promise Promises(const RkvConfig& c, int64_t budget) {
 MethodEntry Rkv() {
   return Entry<RkvConfig, Make, Promises>(
       "rkv", "entries that the newest tokens attend to and whose keys are not similar to others",
-      "R-KV, arXiv:2505.24133", {"sinks=4,recent=0.5"});
+      "R-KV, arXiv:2505.24133", {"sinks=4,recent=0.5", "window=2,buffer=1"});
 }
 
 }  // namespace winnow::compression::methods

@@ -349,7 +349,8 @@ class WinnowTest : public ::testing::Test {
 
 TEST_F(WinnowTest, DefaultsAgreeWithPlainLoops) {
   for (const int64_t budget : {2, 5, 12, 20, 30}) Run({.budget = budget});
-  EXPECT_TRUE(n_unequal_ > 0 && n_biases_ > 0 && n_refitted_ > 0 && n_left_ > 0);
+  EXPECT_TRUE(n_unequal_ > 0 && n_biases_ > 0 && n_refitted_ > 0 && n_left_ > 0)
+      << n_unequal_ << " " << n_biases_ << " " << n_refitted_ << " " << n_left_;
 }
 
 TEST_F(WinnowTest, ReplayInSeveralPasses) {

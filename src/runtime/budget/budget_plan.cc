@@ -53,11 +53,7 @@ int64_t BudgetPlan::SmallestBudget() const {
 }
 
 bool BudgetPlan::Streams(int64_t budget) const {
-  const cache::PositionMode positions = cache_.positions;
-  if (positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText ||
-      !options_.Evicts(Phase::kDecode)) {
-    return false;
-  }
+  if (!cache::IsReassigned(cache_.positions) || !options_.Evicts(Phase::kDecode)) return false;
   const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
   return n_call <= cache_.capacity - method_->MaxSlots(budget, cache_.capacity);
 }

@@ -112,7 +112,7 @@ TEST_F(Budget, BytesHoldOnEveryPrompt) {
     SCOPED_TRACE(spec);
     const int64_t limit = 80 * kTokenBytes;
     int64_t peak = 0;
-    int n_evicting = 0;
+    int n_read = 0, n_evicting = 0;
     CompressionOptions compression = {.memory_bytes = limit};
     compression.on_plan = [&](const cache::Plan&, const PlanContext& context) {
       peak = std::max(peak, context.cache.live_bytes());
@@ -125,12 +125,14 @@ TEST_F(Budget, BytesHoldOnEveryPrompt) {
         ASSERT_TRUE(traits.decisions.WaitsForAllLayers()) << read.error().message;
         break;
       }
+      ++n_read;
       if (session->kept(0) < session->n_tokens()) ++n_evicting;
       for (int step = 0; step < 20 && session->room() > 0; ++step) {
         ASSERT_TRUE(session->Decode(step).has_value());
         EXPECT_LE(session->cache_bytes(), limit);
       }
     }
+    EXPECT_GE(n_read, 2);
     EXPECT_TRUE(n_evicting > 0 || traits.decisions.WaitsForAllLayers());
     EXPECT_EQ(peak > 0, n_evicting > 0);
     EXPECT_LE(peak, limit);
