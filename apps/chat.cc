@@ -48,11 +48,11 @@ FlagTable MakeTable(ChatFlags& flags) {
                flags.history_file.clear();
                return Result<void>();
              }});
-  AddSessionFlags(table, flags.session,
-                  "where the conversation is kept, or what was read of the document of -f: goes on "
-                  "from FILE if it is there (without -f and without flags of the cache: they are "
-                  "as they were), and is saved to it when the chat ends, a document once it is "
-                  "read");
+  AddSessionFlags(
+      table, flags.session,
+      "session file for the conversation, or for the document of -f. If FILE exists, the "
+      "chat continues from there, without -f; cache flags that are not given are taken "
+      "from it. A conversation is saved when the chat ends, a document once it is read");
   AddModelFlags(table, flags.model);
   AddKvFlags(table, flags.model.kv);
   AddSamplerFlags(table, flags.sampler);

@@ -13,8 +13,6 @@
 namespace winnow::apps {
 namespace {
 
-constexpr size_t kTokensOfAnAnswer = 256;  // context to leave for an answer
-
 // Placeholder for a document that an earlier command read; only the text after it is used.
 constexpr const char* kDocumentPlaceholder = "[document]";
 
@@ -123,8 +121,9 @@ Result<bool> Conversation::ReadDocument() {
                 template_.WriteDocument(texts_.system, *texts_.document, ""));
   if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
   const std::vector<Token> tokens = model_.Tokenize(prompt.document);
-  WINNOW_TRY(
-      CheckTrainedContext(flags_.model.kv, model_, session_, static_cast<int64_t>(tokens.size())));
+  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  WINNOW_TRY(CheckTrainedContext(flags_.model.kv, model_, session_, n_tokens));
+  WINNOW_TRY(CheckTokens("the document", n_tokens, session_.capacity()));
   ProgressLine progress("reading");
   const auto read = session_.Append(
       tokens,
@@ -245,14 +244,14 @@ Result<StopReason> Conversation::AnswerLast() {
   WINNOW_ASSIGN(const std::vector<Token> tokens, Tokens());
   if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
     const bool alone = messages_.size() == 1 || messages_[messages_.size() - 2].role == "system";
-    return DropMessage("with this message the conversation is " + std::to_string(tokens.size()) +
-                       " tokens, the context holds " + std::to_string(session_.capacity()) +
-                       ": the message is left out; " + (alone ? "" : "/clear starts anew, ") +
-                       "-c " + std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
-                       (evicts()
-                            ? ""
-                            : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
-                              "texts of any length"));
+    return DropMessage(
+        "with this message the conversation is " + std::to_string(tokens.size()) +
+        " tokens, the context holds " + std::to_string(session_.capacity()) +
+        ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
+        std::to_string(static_cast<int64_t>(tokens.size()) + kTokensOfAnAnswer) + " holds it" +
+        (evicts() ? ""
+                  : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
+                    "texts of any length"));
   }
   WINNOW_TRY(
       CheckTrainedContext(flags_.model.kv, model_, session_, static_cast<int64_t>(tokens.size())));
@@ -278,7 +277,8 @@ Result<StopReason> Conversation::AnswerLast() {
   const auto answered = session.Generate(tokens, options);
   progress.Erase();
   if (!answered && !read && answered.error().code != ErrorCode::kInternal) {
-    return DropMessage(answered.error().message + "; the message is left out, /clear starts anew");
+    return DropMessage(answered.error().message + "; the message is left out" +
+                       (texts_.document ? "" : ", /clear starts anew"));
   }
   WINNOW_ASSIGN(const Generation generated, answered);
   if (generated.stop_reason == StopReason::kCancelled && generated.tokens.empty()) {
@@ -297,10 +297,13 @@ void Conversation::Report(const Generation& generated, const Session& session) {
   const bool full = static_cast<int64_t>(session.tokens().size()) >= session.capacity();
   if (generated.stop_reason == StopReason::kContext && !full) {
     log_.Warning("the answer ends here: the cache has reached --kv-memory" +
-                 std::string(evicts() ? "; the next message makes room" : ": /clear starts anew"));
+                 std::string(texts_.document ? ""
+                             : evicts()      ? "; the next message makes room"
+                                             : ": /clear starts anew"));
   } else if (generated.stop_reason == StopReason::kContext) {
-    log_.Warning("the context of " + std::to_string(session_.capacity()) +
-                 " tokens is full: /clear starts anew");
+    log_.Warning("the context of " + std::to_string(session_.capacity()) + " tokens is full: " +
+                 (texts_.document ? "-c N with a larger N leaves more for an answer"
+                                  : "/clear starts anew"));
   }
   if (!flags_.statistics) return;
   const auto part = [](const char* name, int64_t n_tokens, double per_second) {

@@ -11,6 +11,15 @@ Result<tokenizer::ChatTemplate> ChooseTemplate(const std::string& name, const gg
   return choice.chat_template;
 }
 
+Result<void> CheckTokens(std::string_view what, int64_t n_tokens, int64_t capacity) {
+  if (n_tokens <= capacity) return {};
+  return Error{std::string(what) + " is " + std::to_string(n_tokens) +
+               " tokens, the context holds " + std::to_string(capacity) + "; -c " +
+               std::to_string(n_tokens + kTokensOfAnAnswer) +
+               " holds it, and --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads a "
+               "text of any length, of which it keeps the end"};
+}
+
 Result<void> CheckTextSize(const Model& model, int64_t capacity, std::string_view text) {
   // Shorter texts are tokenized at once, so that an error can give the exact number of tokens.
   constexpr size_t kQuick = size_t{8} << 20;

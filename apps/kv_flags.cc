@@ -36,8 +36,8 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
             "budget: the share of the prompt's entries that stays, such as 0.25", &flags.ratio,
             ParseShare);
   AddParsed(table, std::move(memory_names), "BYTES",
-            "budget: bytes of the whole cache at any moment, such as 256M; never exceeded. Of each "
-            "cache, where a command holds several at once",
+            "budget: bytes of the whole cache at any moment, such as 256M; never exceeded; "
+            "applies to each cache separately",
             &flags.memory_bytes, ParseBytes);
 }
 

@@ -54,8 +54,8 @@ void AddBudgetListFlags(FlagTable& table, BudgetLists& lists) {
           "budgets: the share of a prompt's entries that stays, such as 0.5,0.25", &lists.ratios,
           ParseShare);
   AddList(table, "--kv-memory",
-          "budgets: bytes of the whole cache at any moment, such as 16M; never exceeded. Of each "
-          "cache, where several are held at once",
+          "budgets: bytes of the whole cache at any moment, such as 16M; never exceeded; "
+          "applies to each cache separately",
           &lists.memories, ParseBytes);
   AddList(table, "--equal-bytes",
           "budgets: the share of the full f16 cache's bytes that the cache takes after the prompt, "

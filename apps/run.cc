@@ -16,8 +16,6 @@
 namespace winnow::apps {
 namespace {
 
-constexpr int64_t kTokensOfAnAnswer = 256;  // context to leave for an answer
-
 // Prevents --session-all from replacing the messages or document of a 'winnow chat' session.
 Result<void> CheckOwner(const RunFlags& flags, const SessionStore& store) {
   if (!flags.session.all || store.notes() == nullptr) return {};
@@ -64,13 +62,7 @@ Result<std::vector<Token>> PromptTokens(const RunFlags& flags, const std::string
   }
   const auto n = static_cast<int64_t>(tokens.size());
   WINNOW_TRY(CheckTrainedContext(flags.model.kv, model, session, n));
-  if (n > session.capacity()) {
-    return Error{"the prompt is " + std::to_string(n) + " tokens, the context holds " +
-                 std::to_string(session.capacity()) + "; -c " +
-                 std::to_string(n + kTokensOfAnAnswer) +
-                 " holds it, and --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads a "
-                 "text of any length, of which it keeps the end"};
-  }
+  WINNOW_TRY(CheckTokens("the prompt", n, session.capacity()));
   return tokens;
 }
 

@@ -69,12 +69,11 @@ FlagTable MakeRunTable(RunFlags& flags) {
   table.Switch({"--no-perf"}, "no statistics at the end", &flags.statistics, false);
   table.Switch({"--perf"}, "statistics at the end, on stderr", &flags.statistics);
   AddSessionFlags(table, flags.session,
-                  "where the text read so far is kept. A new FILE is written once the prompt is "
-                  "read; one that is there spares reading: a prompt that begins with its text goes "
-                  "on from it, another follows after its text. Flags of the cache that are not "
-                  "given are as they were");
+                  "session file. A new FILE is written once the prompt is read. If FILE exists, a "
+                  "prompt that begins with its text continues from there; any other prompt is "
+                  "appended. Cache flags that are not given are taken from FILE");
   table.Switch({"--session-all", "--prompt-cache-all"},
-               "FILE also takes what was added and answered, when the answer ends",
+               "when the answer ends, the new part of the prompt and the answer are added to FILE",
                &flags.session.all);
   AddModelFlags(table, flags.model);
   AddKvFlags(table, flags.model.kv);

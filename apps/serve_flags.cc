@@ -195,9 +195,9 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
 FlagTable ServeTable(ServeFlags& flags) {
   FlagTable table("serve", "[-m FILE] [flags]",
                   "An OpenAI-compatible HTTP server, which also knows llama-server's paths and "
-                  "flags. Caches take the bytes --kv-* gives them; a request starts when its bytes "
-                  "are free. The page in a browser shows what is kept. SIGTERM and Ctrl-C finish "
-                  "the running answers, a second one ends at once.");
+                  "flags. --kv-* set the size of each cache; a request starts when its bytes are "
+                  "free. The web page shows which tokens are kept. SIGTERM and Ctrl-C finish the "
+                  "running answers, a second one ends at once.");
   AddServerFlags(table, flags);
   AddSchedulingFlags(table, flags);
   table.Group("Chat");

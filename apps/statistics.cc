@@ -37,7 +37,7 @@ std::string KvText(const Session& session) {
   const CacheParts parts = session.cache_parts();
   return text + with_lists + "; full f16: " + HumanBytes(session.cache_bytes_full_f16()) +
          "\n  of that   keys " + HumanBytes(parts.key_bytes) + ", values " +
-         HumanBytes(parts.value_bytes) + ", the method's own " + HumanBytes(parts.method_bytes) +
+         HumanBytes(parts.value_bytes) + ", method state " + HumanBytes(parts.method_bytes) +
          ", lists " + HumanBytes(parts.list_bytes);
 }
 

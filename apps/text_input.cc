@@ -53,6 +53,10 @@ Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log) {
     text.erase(0, kByteOrderMark.size());
     log.Info("text   " + name + " begins with a byte order mark: it is removed");
   }
+  if (text.find('\0') != std::string::npos) {
+    log.Warning(name + " contains zero bytes and is read as text all the same: is it a PDF or " +
+                "another binary file? (pdftotext converts a PDF)");
+  }
   if (text.find("\r\n") == std::string::npos) return text;
   std::string plain;
   plain.reserve(text.size());

@@ -14,8 +14,8 @@ namespace winnow::apps {
 Result<std::string> ReadFile(const std::string& path);
 
 // A text from a file, or from standard input for "-". Unless `raw`, \r\n becomes \n, with a note in
-// the log: models were trained on \n and read a text full of \r as nonsense. Error: it cannot be
-// read.
+// the log: models were trained on \n and read a text full of \r as nonsense. Warns of zero bytes.
+// Error: it cannot be read.
 Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log);
 
 // The text a command works on: TEXT (-p), else FILE (-f), else standard input if it is a pipe.

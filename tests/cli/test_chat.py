@@ -194,6 +194,16 @@ class Chat(CliTest):
         self.assertIn("context holds 512", outcome.err)
         self.assertEqual(outcome.text.splitlines(), self.answers(["the house"]))
 
+    def test_a_document_too_long_is_refused_with_what_would_hold_it(self):
+        document = self.file("long.txt", "the " * 600)
+        self.assert_failed(self.chat(["the house"], "-f", document), "the document is", "the context holds 512", "-c ", "holds it")
+        # An answer that reaches the end of the context ends there; the document and the next question stay.
+        document = self.file("nearly.txt", "the " * 480)
+        outcome = self.assert_done(self.chat(["the house", "the house"], "-f", document, "-n", "100"))
+        self.assertEqual(outcome.err.count("tokens is full: -c N with a larger N leaves more for an answer"), 2)
+        self.assertNotIn("/clear", outcome.err)
+        self.assertEqual(len(set(outcome.text.splitlines())), 1)
+
     def test_a_memory_limit_holds_on_every_turn(self):
         # The bundled model: an answer that does not retokenize to the same tokens makes the session
         # start anew.

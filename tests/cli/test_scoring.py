@@ -109,6 +109,8 @@ class Perplexity(CliTest):
         raw = self.assert_done(score("-f", windows, "--raw-text"))
         self.assertNotEqual(raw.json["perplexity"], want.json["perplexity"])
         self.assertNotIn("Windows line endings", raw.err)
+        self.assertNotIn("zero bytes", want.err)
+        self.assertIn("binary.txt contains zero bytes", self.assert_done(score("-f", self.file("binary.txt", lines + "\0"))).err)
         # Line ends are converted in a pipe, but not on the command line.
         self.assertEqual(self.assert_done(winnow("perplexity", "-m", self.model, "-c", "64", "--json",
                                                  stdin=windows.read_bytes())).json["perplexity"], want.json["perplexity"])
