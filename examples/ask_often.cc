@@ -25,7 +25,7 @@ T OrExit(winnow::Result<T> result) {
 
 winnow::Session Read(const winnow::Model& model, const std::string& path) {
   winnow::SessionOptions options;
-  options.compression.method = "h2o";  // scores entries without knowing the questions
+  options.compression.method = "winnow";  // chooses entries without the questions
   options.compression.size = 512;
   const std::string saved = path + ".session";
   if (std::ifstream(saved).good()) return OrExit(model.RestoreSession(saved, options));

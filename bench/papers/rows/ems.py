@@ -135,7 +135,7 @@ def balanced(numbers):
 
 ROWS = [
     Row("longbench", "Table 1", "with 256 entries above StreamingLLM, H2O, CAM and SnapKV", "Llama-2-7B 31.34; H2O 30.23, SnapKV 30.57, full 33.27",
-        cannot="needs a model that answers LongBench's questions; the model inside answers none"),
+        cannot="needs a model that answers LongBench's questions; the bundled model answers none"),
     Row("needle", "Table 2, Figure 6", "finds more than H2O and SnapKV", "256 of 32k: .896; SnapKV .893, H2O .335",
         [f"{SWEEP} --kv-method {FOR_NEEDLES},{RIVALS}"], compare("exact", best=FOR_NEEDLES, over=("snapkv:window=16", "h2o"), scale=100, form=".1f"),
         note="at an eighth of the entries, with the paper's window and threshold; EMS shows attention up to four times as many; StreamingLLM and CAM "
@@ -188,5 +188,5 @@ ROWS = [
         "measured as the bytes beyond those of StreamingLLM, which has as many rows and no state"),
     Row("batch", "Table 3", "3.85 to 6.74 times the full cache's throughput at a fixed memory", "128+4096: 3.94 times; 4096+4096: 3.85 times",
         ["eval throughput --grid 128+2048,2048+2048 --memory-limit 64M --runs 3 --kv-method ems --kv-size 256"],
-        times_full("tokens_per_second", "ems", PUBLISHED), hours=0.5, note=f"half of the paper's lengths; in kind is at least half of its gain; {ALONE}"),
+        times_full("tokens_per_second", "ems", PUBLISHED), hours=0.5, note=f"half of the paper's lengths; 'in kind' is at least half of its gain; {ALONE}"),
 ]  # fmt: skip

@@ -77,7 +77,7 @@ ROWS = [
     Row("distance", "Table 1", "the same in predictions of plain text", "no number", [f"{KLD} --kv-ratio 0.125 --kv-method hbw,snapkv"],
         compare("kld", best="hbw", lower=True), note="both grow while the second half of a window is read"),
     Row("longbench", "Table 1, Figure 6", "on LongBench's 16 tasks better than SnapKV and H2O", "Mistral-7B, 1024: 98.3 % of full; SnapKV 96.9",
-        cannot="needs a model that answers LongBench's questions; the model inside answers none"),
+        cannot="needs a model that answers LongBench's questions; the bundled model answers none"),
     Row("parts", "Table 3 (2x2)", "blocks and rounds together beat either, and either beats none", "1024, single-document QA: 98.5; blocks 98.0, rounds 96.3, none 94.7",
         [f"{SWEEP} --kv-method hbw,hbw:rounds=1,hbw:block=1,hbw:block=1,rounds=1"],
         two_by_two("hbw", "hbw:rounds=1", "hbw:block=1", "hbw:block=1,rounds=1")),
@@ -109,5 +109,5 @@ ROWS = [
     Row("speed", "Table 4, Figure 7", "4 times the full cache's decoding speed at 32k tokens, 2048 entries", "20.66 tokens/s; full 5.74 (3.6 times); at 16k 2.2 times",
         ["eval throughput --grid 16384+128,32512+128 -c 32768 --runs 5 --kv-method hbw --kv-size 1024,2048,4096"],
         times_full("decode_tokens_per_second", "hbw", PUBLISHED), hours=0.5,
-        note=f"in kind is at least half of the paper's gain in every cell; of one sequence; {ALONE}"),
+        note=f"'in kind' is at least half of the paper's gain in every cell; of one sequence; {ALONE}"),
 ]  # fmt: skip

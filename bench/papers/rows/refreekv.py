@@ -158,7 +158,7 @@ ROWS = [
     sweep("metric", "Equation (norm)", "the norm of the last row stands for that of the whole matrix", "the same method in O(n)",
           ["refreekv", "refreekv:metric=matrix", "refreekv:metric=matrix,include_first=true"],
           as_much_as("refreekv", "refreekv:metric=matrix", "refreekv:metric=matrix,include_first=true"), "refreekv",
-          note="judged is how much is kept: within 10 points; the paper's norms hold the first tokens, the code's do not (`include_first`)"),
+          note="the verdict is on how much is kept: within 10 points; the paper's norms hold the first tokens, the code's do not (`include_first`)"),
     sweep("parameters", "sinks, queries, include_first", OURS, "sinks 4, 1 query; the paper's norms hold the first tokens, the code's do not",
           ["refreekv"] + [f"refreekv:{p}" for p in ("sinks=0", "sinks=1", "sinks=16", "queries=4", "queries=16", "include_first=true")],
           lambda found: MEASURED, "refreekv", note="on half the texts"),
@@ -167,11 +167,11 @@ ROWS = [
     Row("latency", "end-to-end latency", "fastest in 8 of 12 comparisons with baselines at 50 %", "8 of 12",
         ["eval throughput --grid 2048+256,3072+512 --runs 5 --kv-method streaming,h2o,snapkv --kv-ratio 0.5",
          "eval throughput --grid 2048+256,3072+512 --runs 5 --kv-method refreekv"],
-        Reader(measure_latency, latency_text, fastest), hours=0.2, note=f"in kind is two of three, as in the paper; {ALONE}"),
+        Reader(measure_latency, latency_text, fastest), hours=0.2, note=f"'in kind' is two of three, as in the paper; {ALONE}"),
     Row("shares", "main table (budgets)", "the share kept follows the task and the input", "about 15 % of summaries, above 90 % of mathematics",
         [f"{NEEDLE} --kv-method refreekv", f"{LONG_KLD} --kv-method refreekv"], Reader(measure_shares, shares_text, lambda found: MEASURED),
         note="codes in books against the books themselves, prompts of about 1,000 tokens; KLD is the distance from the full cache's predictions, "
         "nats per token; bytes are those after the prompt"),
     Row("tasks", "main table", "keeps about 15 % on summaries and above 90 % on mathematics", "13 data sets",
-        cannot="needs a model that solves these tasks; the share kept by the model inside says nothing about them"),
+        cannot="needs a model that solves these tasks; the share kept by the bundled model says nothing about them"),
 ]  # fmt: skip

@@ -94,5 +94,5 @@ ROWS = [
          "--kv-method treekv:sinks=0,recent=0,h2o:recent=0,tova"],
         field(by_eighths, eighths_text, tree_like), note="a mean over all layers and heads; no entry is protected, as in the paper"),
     Row("longbench", "Table 3", "on LongBench with 2048 of 32k entries better than H2O and SnapKV", "31.70; H2O 30.23, SnapKV 31.50, full 32.86",
-        cannot="needs a model that answers LongBench's questions; the model inside answers none"),
+        cannot="needs a model that answers LongBench's questions; the bundled model answers none"),
 ]  # fmt: skip

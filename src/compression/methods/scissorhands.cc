@@ -47,7 +47,7 @@ Promise Promises(const ScissorhandsConfig& c, int64_t budget) {
 
 MethodEntry Scissorhands() {
   return Entry<ScissorhandsConfig, Make, Promises>(
-      "scissorhands", "entries that rarely receive less than an equal share of attention",
+      "scissorhands", "entries that usually receive at least an equal share of attention",
       "Scissorhands, arXiv:2305.17118");
 }
 
