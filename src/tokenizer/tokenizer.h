@@ -90,6 +90,8 @@ class StreamDecoder {
   std::string Push(TokenId token);
   // Returns the incomplete rest as U+FFFD and resets the decoder.
   std::string Finish();
+  // Whether the last token ended within a character.
+  bool holds_text() const { return !held_.empty(); }
 
  private:
   const Tokenizer* tokenizer_;

@@ -159,6 +159,11 @@ std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> Schedul
                             " and its own budget and types, the request has others; a session "
                             "keeps those it was created with"};
   }
+  if (job.request.begins_with_session && !BeginsWith(job.request.prompt, idle->session->tokens())) {
+    return RequestError{ErrorKind::kBusy, "session " + job.session +
+                                              " was continued by another request meanwhile: send "
+                                              "the request again"};
+  }
   return NamedSource(job, *idle);
 }
 

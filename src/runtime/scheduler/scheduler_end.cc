@@ -49,14 +49,33 @@ void SchedulerLoop::End(size_t index) {
   EndJob(*job, nullptr, {&finished, 1});
 }
 
+namespace {
+
+// The client sees nothing from the first byte of a stop string on, so it is not part of the
+// session's text. Returns the tokens of that text that are not in the cache. What a method has
+// evicted cannot come back: there only the last token goes, which is not in the cache yet.
+std::vector<TokenId> TruncateToShown(Sequence& sequence) {
+  Session& session = sequence.session();
+  if (session.compression().method != nullptr) return {};
+  const TextStream::BeforeStop shown = sequence.before_stop();
+  const int64_t n_prompt = session.n_tokens() - (sequence.n_generated() - 1);
+  session.Truncate(n_prompt + shown.n_tokens);
+  const tokenizer::MarkedText rest = {shown.rest};
+  return session.engine().tokenizer().EncodeMarked({&rest, 1}, /*add_special=*/false);
+}
+
+}  // namespace
+
 // The sequence of the first choice becomes an idle session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
   if (job.session.empty() && (!job.request.keep || context_.options.max_unnamed == 0)) return;
   IdleSession idle = {
       .name = job.session, .n_document = job.n_document, .used = context_.clock.now()};
-  // The token that completes a stop string is hidden from the client: it is not part of the text.
-  const bool is_hidden = sequence.finish() == Finish::kStopString;
-  if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
+  if (sequence.finish() == Finish::kStopString) {
+    idle.unread = TruncateToShown(sequence);
+  } else if (sequence.has_next()) {
+    idle.unread.push_back(sequence.next());
+  }
   // Replaces an idle session of the same name.
   store_.Put(std::move(idle), sequence.TakeSession());
   store_.DropUnnamed(context_.options.max_unnamed);

@@ -34,6 +34,8 @@ class Sequence {
   // The session leaves with the move from the result.
   std::unique_ptr<Session>&& TakeSession() { return std::move(session_); }
   bool has_session() const { return session_ != nullptr; }
+  // Requires: finish() == kStopString, and Finished was called.
+  TextStream::BeforeStop before_stop() const { return text_.before_stop(); }
   // Bytes reserved for it until it ends.
   int64_t reserved_bytes = 0;
 

@@ -51,55 +51,6 @@ TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
             "session second already exists; delete it first, or choose another name");
 }
 
-// A prompt that continues a session follows all the text that the client has seen.
-TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
-  Make(WithFolder());
-  ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");
-  const auto answer = Exercise("chat", Prompt(5, 2), 7);
-  const auto text = [&] { return std::get<SessionTokens>(ReadTokens("chat")); };
-  const std::vector<TokenId> last = {answer->tokens().back()};
-  EXPECT_EQ(text().tokens.size(), 51u);
-  EXPECT_EQ(text().unread, last);
-  scheduler_->Drain();
-  Make(WithFolder());
-  EXPECT_EQ(text().tokens.size(), 51u) << "from its file";
-  EXPECT_EQ(text().unread, last);
-
-  // Neither an end-of-generation token nor the hidden end of a stop string is part of the text.
-  Request ends = MakeRequest(Prompt(3, 3), 5);
-  ends.session = "chat";
-  ends.ignore_eos = false;
-  ends.sampler.logit_bias = {{2, 1e9F}};
-  const auto ended = Submit(std::move(ends));
-  RunAll();
-  EXPECT_EQ(ended->finish(), Finish::kStop);
-  EXPECT_TRUE(text().unread.empty());
-  scheduler_->Drain();
-  Make(WithFolder());
-  EXPECT_TRUE(text().unread.empty());
-  Request stops = MakeRequest(Prompt(3, 4), 50);
-  stops.session = "chat";
-  stops.stop = {"piece"};  // is in the text of every token
-  const auto stopped = Submit(std::move(stops));
-  RunAll();
-  EXPECT_EQ(stopped->finish(), Finish::kStopString);
-  EXPECT_TRUE(text().unread.empty());
-}
-
-TEST_F(SchedulerSessionsTest, APromptThatBeginsWithTheTextGoesOnFromIt) {
-  Make(Options());
-  ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");
-  const auto first = Exercise("chat", Joined(Prompt(40, 1), Prompt(5, 2)), 7);
-  EXPECT_EQ(first->n_reused, 40);
-  EXPECT_EQ(first->reuse, PrefixReuse::kExact);
-  EXPECT_EQ(first->tokens(), Alone(Joined(Prompt(40, 1), Prompt(5, 2)), 7));
-  std::vector<TokenId> all = Joined(Joined(Prompt(40, 1), Prompt(5, 2)), first->tokens());
-  all = Joined(all, Prompt(6, 3));
-  const auto second = Exercise("chat", all, 7);
-  EXPECT_EQ(second->n_reused, 51);
-  EXPECT_EQ(second->tokens(), Alone(all, 7));
-}
-
 TEST_F(SchedulerSessionsTest, BytesOfADeletedSessionAreGone) {
   Make(Options());
   ASSERT_EQ(Problem(Create("doc", Prompt(40, 1))), "");

@@ -114,6 +114,9 @@ struct Request {
   // Continue (and keep) this named session. The prompt is appended to its text, unless the prompt
   // begins with that text.
   std::optional<std::string> session = {};
+  // The prompt begins with the text of `session`. Should another request have changed that text
+  // since it was read, this one fails with kBusy instead of appending its whole prompt.
+  bool begins_with_session = false;
   // Start a new sequence and keep it under this name, in place of the session that had the name.
   // Excludes `session`.
   std::optional<std::string> replaces = {};

@@ -41,6 +41,7 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
   for (PromptText& prompt : prompts) {
     runtime::Request request = RequestFrom(answer.asked);
     request.prompt = prompt.tokens;
+    request.begins_with_session = request.session.has_value();  // as WithSession writes prompts
     if (constraint != nullptr) request.constraint = constraint->Copy();
     requests.push_back(std::move(request));
     answer.prompts.push_back({.prompt = std::move(prompt)});

@@ -106,6 +106,82 @@ std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
   return read.empty() ? std::optional(std::move(rest)) : std::nullopt;
 }
 
+// The text of a message: a string, or the texts of its parts.
+std::string ContentText(const ordered_json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  std::string text;
+  if (!content->is_array()) return text;
+  for (const auto& part : *content) {
+    if (part.is_object() && part.value("type", "") == "text") text += part.value("text", "");
+  }
+  return text;
+}
+
+// What stands in a message's turn, in this order: its text, then the names of the functions it
+// calls. How arguments are written differs between models and templates.
+std::vector<std::string> TurnTexts(const ordered_json& message) {
+  std::vector<std::string> texts = {Trimmed(ContentText(message))};
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return texts;
+  for (const auto& call : *calls) {
+    if (!call.is_object() || !call.contains("function")) continue;
+    const auto& function = call["function"];
+    if (function.is_object()) texts.push_back(function.value("name", ""));
+  }
+  return texts;
+}
+
+// What the template writes between an answer and the next message, trimmed.
+std::string TurnSeparator(const chat::PromptWriter& writer) {
+  chat::Conversation marked;
+  marked.messages = ordered_json::array({{{"role", "user"}, {"content", "?"}},
+                                         {{"role", "assistant"}, {"content", kMark}},
+                                         {{"role", "user"}, {"content", kMark}}});
+  const auto prompt = writer.Write(marked);
+  const auto halves = prompt ? CutAtMark(prompt->text) : Result<Halves>(prompt.error());
+  if (!halves) return {};
+  std::string after;
+  for (const MarkedText& stretch : halves->after) after += stretch.text;
+  return Trimmed(after.substr(0, after.find(kMark)));
+}
+
+// The messages after those that a session has `said`, if the others are its history: their texts
+// stand in `said` in the same order, and the last answer at its end. The rendered conversation need
+// not begin with `said` for that: templates trim texts and leave out reasoning. nullopt: it is
+// another history.
+std::optional<ordered_json> NewMessages(const chat::PromptWriter& writer,
+                                        const ordered_json& messages, const std::string& said) {
+  size_t n_old = 0;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].value("role", "") == "assistant") n_old = i + 1;
+  }
+  size_t at = 0;
+  for (size_t i = 0; i < n_old; ++i) {
+    if (messages[i].value("role", "") == "system") continue;
+    const std::vector<std::string> texts = TurnTexts(messages[i]);
+    const bool is_last = i + 1 == n_old;
+    if (is_last && texts.size() == 1) {
+      const std::string end = Trimmed(said.substr(at));
+      if (!end.ends_with(texts[0]) || (texts[0].empty() && !end.empty())) return std::nullopt;
+      continue;
+    }
+    for (const std::string& text : texts) {
+      const size_t found = said.find(text, at);
+      if (found == std::string::npos) return std::nullopt;
+      at = found + text.size();
+    }
+    const std::string separator = is_last ? TurnSeparator(writer) : "";
+    if (is_last && (separator.empty() || said.find(separator, at) != std::string::npos)) {
+      return std::nullopt;  // the session has gone on after these calls
+    }
+  }
+  ordered_json added = ordered_json::array();
+  for (size_t i = n_old; i < messages.size(); ++i) added.push_back(messages[i]);
+  return added;
+}
+
 // The text of the tokens, without BOS.
 std::string DecodedText(const tokenizer::Tokenizer& tokenizer,
                         std::span<const tokenizer::TokenId> read) {
@@ -189,9 +265,22 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
     text.insert(text.end(), prompt.text.begin(), prompt.text.end());
     if (goes_on(text)) return prompt;
   }
-  WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, conversation));
-  tokens = Joined(Joined(session.read, Tokens(session.unread.begin(), session.unread.end())),
-                  tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
+  const Tokens said = Joined(session.read, Tokens(session.unread.begin(), session.unread.end()));
+  chat::Conversation turns = conversation;
+  const auto is_answer = [](const auto& message) {
+    return message.value("role", "") == "assistant";
+  };
+  if (std::ranges::any_of(conversation.messages, is_answer)) {
+    auto added = NewMessages(writer, conversation.messages, DecodedText(tokenizer, said));
+    if (!added) {
+      return Error{
+          "found answers that are not the session's last: expected the session's whole "
+          "conversation, unchanged, or only the messages that follow it"};
+    }
+    turns.messages = std::move(*added);
+  }
+  WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, turns));
+  tokens = Joined(said, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
   return prompt;
 }
 

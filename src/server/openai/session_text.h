@@ -24,8 +24,10 @@ Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
 //   - If the session has a `document`, the beginning of `read` (empty: none is known), the user's
 //   first
 //     message continues the document's turn.
-//   - Otherwise the messages are new turns after `read` and `unread`.
-// Errors: those of the template.
+//   - If its messages up to the last answer are what the session has said, but not letter by letter
+//     (templates trim texts and leave out reasoning), those after it are new turns.
+//   - Without answers all messages are new turns after `read` and `unread`.
+// Errors: those of the template; answers that are not the session's last.
 struct SessionTurn {
   std::span<const tokenizer::TokenId> read;
   std::span<const tokenizer::TokenId> unread;
