@@ -20,7 +20,7 @@ Error CannotRead(const std::string& name, const char* problem) {
 }  // namespace
 
 Result<SessionInput> SessionInput::Open(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is refused
   if (file < 0) return CannotRead(path, std::strerror(errno));
   return FromDescriptor(file, path);
 }
