@@ -236,8 +236,8 @@ def documents(args):
     if not args.python.exists():
         sys.exit(f"{args.python} is missing: --python names one with numpy; tools/train_model/README.md makes this one")
     folder = document_folder(args)
-    if folder.exists():  # documents, and results, of another frozen.json
-        if json.loads((folder / "made.json").read_text())["seed"] == sha256(FROZEN):
+    if folder.exists():  # documents, and results, of another frozen.json, or a beginning
+        if (folder / "made.json").exists() and json.loads((folder / "made.json").read_text())["seed"] == sha256(FROZEN):
             sys.exit(f"{folder}: has these documents")
         folder.rename(folder.with_name(f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
     subprocess.run([args.python, HERE / "documents.py", "--out", folder, "--seed", sha256(FROZEN), "--books", *protocol.BOOKS["judgement"],

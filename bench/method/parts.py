@@ -128,26 +128,34 @@ def unfinished(args):
 
 
 def measured(args, track, model, chosen):
-    """{(method, share, storage): {document: score}} of some parts; the full f16 cache is ("full", "", "f16"). Results that take more than their share are
-    left out: a method's minimum can exceed the share. In streams the share is a limit that does not include lists."""
+    """{(method, share, storage): {document: score}} of some parts; the full f16 cache is ("full", "", "f16"). A score is None if there is none because of
+    an error, or because the cache takes more than its share: a method's minimum can exceed the share. In streams the share is a limit that does not
+    include lists."""
     score = TRACKS[track].score
     counted = "cache_bytes" if TRACKS[track] is protocol.STREAM else "cache_bytes_with_lists"
     found = collections.defaultdict(dict)
     for part in chosen:
         for sample in (part_output(args, track, model, part) or {"samples": []})["samples"]:
             for result in sample["results"]:
-                if score not in result.get("scores", {}):
-                    continue
-                share = requested_share(args, model, result)
-                if not share or result[counted] <= 1.005 * float(share) * result["cache_bytes_full_f16"]:
-                    found[result["method"], share, result["cache_types"]][sample["sample"]] = result["scores"][score]
+                share, value = requested_share(args, model, result), result.get("scores", {}).get(score)
+                if value is not None and share and result[counted] > 1.005 * float(share) * result["cache_bytes_full_f16"]:
+                    value = None
+                found[result["method"], share, result["cache_types"]][sample["sample"]] = value
     return found
 
 
 def complete(cells):
-    """The cells in which no document is missing."""
-    n = max(map(len, cells.values()), default=0)
-    return {key: scores for key, scores in cells.items() if len(scores) == n}
+    """The cells that have a score in all documents."""
+    everything = set().union(*cells.values()) if cells else set()
+    return {key: scores for key, scores in cells.items() if scores.keys() == everything and None not in scores.values()}
+
+
+def common(cells):
+    """The cells, restricted to the documents that all of them were run on; of cells that have only begun (less than nine tenths of the documents) nothing."""
+    most = max(map(len, cells.values()), default=0)
+    begun = {key: scores for key, scores in cells.items() if len(scores) >= 0.9 * most}
+    documents = sorted(set.intersection(*(set(scores) for scores in begun.values()))) if begun else []
+    return {key: {document: scores[document] for document in documents} for key, scores in begun.items()}
 
 
 def mean_scores(args, tracks, shares, name):

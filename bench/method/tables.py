@@ -6,8 +6,8 @@ import statistics
 import sys
 
 import protocol
-from parts import FROZEN, complete, measured, parts
-from protocol import TRACKS
+from parts import FROZEN, common, complete, document_folder, measured, parts
+from protocol import MODELS, TRACKS
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "study"))
 from orderings import chance, half_width, holm, table  # noqa: E402
@@ -23,8 +23,19 @@ def mean_and_error(scores, scale, digits):
     return f"{scale * statistics.mean(values):.{digits}f} ± {scale * error:.{digits}f}"
 
 
+ENOUGH = 0.9  # a model counts for questions of which its full cache answers as many
+
+
+def counts(setup, cells):
+    """Whether a model counts in a track."""
+    full = cells.get(("full", "", "f16"), {})
+    return setup is not protocol.ANSWERS or not full or statistics.mean(full.values()) >= ENOUGH
+
+
 def means_table(setup, model, track, cells):
     full = cells.get(("full", "", "f16"), {})
+    if not counts(setup, cells):
+        track += ": not counted, because the full cache answers less than 90 %"
     unit = setup.unit + ("" if setup is protocol.DIVERGENCE else f"; full cache {mean_and_error(full, setup.scale, setup.digits)}")
     rows = [[f"`{method}`", storage, *(mean_and_error(cells[method, s, storage], setup.scale, setup.digits) if (method, s, storage) in cells else ""
                                        for s in setup.shares)]
@@ -33,7 +44,8 @@ def means_table(setup, model, track, cells):
 
 
 def paired_differences(setup, cells, phase):
-    """(share, method, storage, differences in winnow's favour) for all other methods; in development only at the same storage."""
+    """(share, method, storage, median of winnow's score divided by the other's, differences in winnow's favour) for all other methods; in development only
+    at the same storage."""
     found = []
     for share in setup.shares:
         own = {storage: scores for (method, s, storage), scores in cells.items() if (method, s) == (setup.own, share)}
@@ -42,23 +54,41 @@ def paired_differences(setup, cells, phase):
                 continue
             for kind, a in own.items():
                 if phase == "judgement" or kind == storage:
-                    found.append((share, method, storage, [setup.sign * (a[k] - b[k]) for k in a if k in b]))
+                    both = [(a[k], b[k]) for k in a if k in b]
+                    ratio = statistics.median(x / y for x, y in both if y) if setup is protocol.DIVERGENCE else None
+                    found.append((share, method, storage, ratio, [setup.sign * (x - y) for x, y in both]))
     return found
 
 
-def without_figures(args, track, model, measured_cells, cells):
-    """Lines about planned cells whose results are incomplete."""
-    n = max(map(len, measured_cells.values()), default=0)
-    return [f"{track}, {model}, {share_name(share)}: `{method}` in {types}, whose cache fits in {len(measured_cells.get((method, share, types), {}))} of {n} documents"
-            for part in parts(args, model, track) for method in part.methods for share in part.shares for types in part.types
-            if (method, share, types) not in cells]  # fmt: skip
+def planned(args, track, model):
+    return [(method, share, types) for part in parts(args, model, track) for method in part.methods for share in part.shares for types in part.types]
+
+
+def n_planned(args, track, model):
+    """Documents of a cell: of each task, three times as many where there is one."""
+    if TRACKS[track] is not protocol.ANSWERS:
+        return protocol.DOCUMENTS[args.phase]
+    n_tasks = 3 if model in protocol.NEEDLES_ONLY else len(list((document_folder(args) / track).glob("*.jsonl")))
+    return n_tasks * protocol.DOCUMENTS[args.phase]
+
+
+def without_figures(args, track, model, run, cells):
+    """Lines about planned cells that have no figures. run: the cells of common()."""
+    lines = []
+    for method, share, types in planned(args, track, model):
+        if (method, share, types) in cells:
+            continue
+        scores = run.get((method, share, types))
+        why = "not run yet" if scores is None else f"its cache fits, without an error, in {sum(s is not None for s in scores.values())} of {len(scores)} documents"
+        lines.append(f"{track}, {model}, {share_name(share)}: `{method}` in {types}: {why}")
+    return lines
 
 
 def left_out():
-    """Lines about the rivals that were left out of the evaluation, by track and share."""
+    """Lines about the rivals that were left out of the evaluation, by track and share, and where that was measured."""
     frozen = json.loads(FROZEN.read_text())["left out"]
-    return [f"{track}, {share_name(share)}: {', '.join(f'`{method}`' for method in methods)}" for track, shares in frozen.items()
-            for share, methods in shares.items() if methods]  # fmt: skip
+    return [f"{track}, {share_name(share)} (measured at {share_name(protocol.tried_for(TRACKS[track], share))}): {', '.join(f'`{method}`' for method in methods)}"
+            for track, shares in frozen.items() for share, methods in shares.items() if methods]  # fmt: skip
 
 
 def listed(title, text, lines):
@@ -66,26 +96,38 @@ def listed(title, text, lines):
 
 
 def make_tables(args):
-    text, pairs, missing = [], [], []
+    text, pairs, missing, n_done, n_all = [], [], [], 0, 0
     for track in args.tracks:
         setup = TRACKS[track]
         for model in args.models:
             found = measured(args, track, model, parts(args, model, track))
-            cells = complete(found)
-            missing += without_figures(args, track, model, found, cells)
+            run = common(found)
+            cells = complete(run)
+            cells_planned = planned(args, track, model)
+            n_all += len(cells_planned) * n_planned(args, track, model)
+            n_done += sum(len(found.get(cell, {})) for cell in cells_planned)
+            missing += without_figures(args, track, model, run, cells)
             if cells:
                 text.append(means_table(setup, model, track, cells))
-                pairs += [(track, model, *pair) for pair in paired_differences(setup, cells, args.phase)]
+                pairs += [(track, model, *pair) for pair in paired_differences(setup, cells, args.phase) if counts(setup, cells)]
+    if n_done < n_all or list(args.tracks) != list(TRACKS) or list(args.models) != list(MODELS):
+        text.insert(0, f"**Not the whole evaluation**: {n_done:,} of {n_all:,} results, of the tracks {', '.join(args.tracks)} and the models "
+                       f"{', '.join(args.models)}. Holm's correction is over the rows that are there, so verdicts can change.\n")
     pairs = [pair for pair in pairs if len(pair[-1]) > 1]
     rows = []
-    for (track, model, share, method, storage, differences), significant in zip(pairs, holm([chance(pair[-1]) for pair in pairs])):
+    for (track, model, share, method, storage, ratio, differences), significant in zip(pairs, holm([chance(pair[-1]) for pair in pairs])):
         setup, mean = TRACKS[track], statistics.mean(differences)
         word = "open" if not significant else "better" if mean > 0 else "**worse**"
         figures = f"{setup.scale * mean:+.{setup.digits}f} ± {setup.scale * half_width(differences):.{setup.digits}f}"
-        rows.append([track, model, share_name(share), f"`{method} {storage}`", figures, word])
-    text.append("### winnow against each\n\nPaired differences, positive where `winnow` is better, with the half width of their 95 % interval; Holm's "
-                "correction over all rows.\n\n" + table(["track", "model", "bytes", "other", "difference", "winnow is"], rows))
+        won, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+        rows.append([track, model, share_name(share), f"`{method} {storage}`", figures, f"{won}, {lost} of {len(differences)}",
+                     f"{ratio:.2f}" if ratio else "", word])
+    text.append("### winnow against each\n\nPaired differences, positive where `winnow` is better, with the half width of their 95 % interval, and the "
+                "documents in which `winnow` is better and worse; of KL divergences also the median of `winnow`'s divided by the other's in the same "
+                "document. Holm's correction over all rows; \"open\" means that the difference is not "
+                "significant, not that there is none.\n\n" + table(["track", "model", "bytes", "other", "difference", "documents", "median ratio", "winnow is"], rows))
     if args.phase == "judgement":
-        text.append(listed("Left out", f"`winnow` was more than {protocol.HOPELESS} times better on every model in the development.", left_out()))
-    text.append(listed("Without figures", "Of these the bytes do not suffice in all documents, or nothing was measured.", missing))
+        text.append(listed("Left out", f"`winnow` was more than {protocol.HOPELESS} times better on every model in the development, at the share at which "
+                                       "it was measured there; at the others nothing is known of these methods.", left_out()))
+    text.append(listed("Without figures", "These cells are not in the tables.", missing))
     return "\n".join(filter(None, text))

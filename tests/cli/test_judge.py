@@ -93,11 +93,29 @@ class Tables(InventedResults):
         text = tables.make_tables(self.args)
         self.assertIn("| text | bundled | 1/4 | `kvzip q8_0` | +2.05 ± 0.0", text)
         self.assertIn("| better |", text)
-        self.assertIn("- text, bundled, 1/4: `snapkv` in q8_0, whose cache fits in 7 of 8 documents", text)
-        self.assertIn("- text, 1/4: `cake`", text)
+        self.assertIn("- text, bundled, 1/4: `snapkv` in q8_0: its cache fits, without an error, in 7 of 8 documents", text)
         self.assertNotIn("`snapkv q8_0`", text)
         self.assertIn("bed-q-text-q8_0-0.25", parts.unfinished(self.args))
         self.assertNotIn("bundled-text-q8_0-0.25", parts.unfinished(self.args))
+        self.assertIn("**Not the whole evaluation**: 24 of ", text)
+        self.assertIn("text, 1/4 (measured at 1/4): `cake`", text)
+        self.assertIn("8, 0 of 8 | 0.6", text)
+
+    def test_a_model_counts_for_questions_of_which_it_answers_nine_tenths(self):
+        frozen = json.loads(parts.FROZEN.read_text())
+        frozen["storage"]["hidden"]["0.25"] = {"winnow": "q8_0", "kvzip": "q8_0"}
+        parts.FROZEN.write_text(json.dumps(frozen))
+        self.args.tracks = ["hidden"]
+        for full, counts in (([1.0] * 18 + [0.0] * 2, True), ([1.0] * 17 + [0.0] * 3, False)):
+            self.write("hidden", "q8_0-0.25", "score", "equal bytes 0.25", full=full, winnow=[1.0] * 20, kvzip=[0.0] * 20)
+            text = tables.make_tables(self.args)
+            self.assertEqual("not counted, because the full cache answers less than 90 %" in text, not counts)
+            self.assertEqual("| hidden | bundled | 1/4 | `kvzip q8_0`" in text, counts)
+
+    def test_what_has_only_begun_is_left_out(self):
+        many, few = {"a": dict.fromkeys(range(20), 1.0)}, {"b": dict.fromkeys(range(18), 1.0), "c": dict.fromkeys(range(5), 1.0)}
+        found = parts.common(many | few)
+        self.assertEqual({key: len(scores) for key, scores in found.items()}, {"a": 18, "b": 18})
 
     def test_lists_come_on_top_of_the_limit_of_a_stream(self):
         memory = parts.budgets(self.args, "bundled", "streams", ["0.25"])[1]
