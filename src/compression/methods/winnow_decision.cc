@@ -188,7 +188,12 @@ void Decision::NoteScores(const LayerCall& call) const {
 void Decision::EndChoice(const LayerCall& call, std::span<const int64_t> sizes) {
   if (Tells(call)) ReportWindowCurves(call);
   NoteScores(call);
-  for (size_t i = 0; i < choices_.size(); ++i) Keep(choices_[i], sizes[i]);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Keep(choices_[i], sizes[i]);
+    // Of all entries of all layers: not needed any more, and plans take as much.
+    choices_[i].order = {};
+    scores[range_.first + i] = {};
+  }
   plans_.assign(choices_.size(), {});
   Enter(Stage::kEvict);
 }
