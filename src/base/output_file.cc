@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxLinks = 40;          // the kernel's limit
 constexpr size_t kMaxNameBytes = 200;  // of the target's name in the name of a temporary file
+constexpr std::string_view kTemporary = ".tmp";
 
 Error CannotWrite(const std::string& path, int problem) {
   return {.message = path + ": cannot be written: " + std::strerror(problem),
@@ -42,7 +44,8 @@ int OpenTemporaryBeside(int folder, const std::string& target, std::string& name
   const std::string stem =
       "." + path.filename().string().substr(0, kMaxNameBytes) + "." + std::to_string(getpid());
   for (int i = 0;; ++i) {
-    name = (path.parent_path() / (stem + "-" + std::to_string(i) + ".tmp")).string();
+    name =
+        (path.parent_path() / (stem + "-" + std::to_string(i) + std::string(kTemporary))).string();
     const int file = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file >= 0 || errno != EEXIST) return file;
   }
@@ -204,6 +207,22 @@ Result<void> WriteWholeFile(const std::string& path, std::string_view bytes) {
   WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
   WINNOW_TRY(file.Write(bytes));
   return file.Commit();
+}
+
+std::string_view TargetOfTemporary(std::string_view name) {
+  if (!name.starts_with('.') || !name.ends_with(kTemporary)) return {};
+  name.remove_prefix(1);
+  name.remove_suffix(kTemporary.size());
+  // False: the name does not end with `mark` and digits, which are cut off.
+  const auto cut = [&](char mark) {
+    const size_t place = name.find_last_not_of("0123456789");
+    if (place == std::string_view::npos || place + 1 == name.size() || name[place] != mark) {
+      return false;
+    }
+    name = name.substr(0, place);
+    return true;
+  };
+  return cut('-') && cut('.') ? name : std::string_view();
 }
 
 Result<void> CheckWritable(const std::string& path) {

@@ -47,6 +47,10 @@ class OutputFile {
 // Writes a whole file atomically. Errors: those of OutputFile.
 Result<void> WriteWholeFile(const std::string& path, std::string_view bytes);
 
+// The target of OutputFile's temporary file of this name, which a killed process leaves behind:
+// NAME of .NAME.PID-N.tmp. Empty: it is not the name of one.
+std::string_view TargetOfTemporary(std::string_view name);
+
 // Checks that Create would succeed now; changes nothing. Errors: those of Create.
 Result<void> CheckWritable(const std::string& path);
 

@@ -53,6 +53,20 @@ TEST_F(OutputFileTest, AppearsAtTheEnd) {
   EXPECT_EQ(NFiles(), 1u);
 }
 
+TEST_F(OutputFileTest, ATemporaryFileNamesItsTarget) {
+  auto file = OutputFile::Create(path_);
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(NFiles(), 1u);
+  EXPECT_EQ(TargetOfTemporary(fs::directory_iterator(folder_)->path().filename().string()),
+            "out.json");
+  EXPECT_EQ(TargetOfTemporary(".a-1.2-3.4-5.tmp"), "a-1.2-3");
+  for (const char* other :
+       {"", ".tmp", "a.1-2.tmp", ".a.1-2", ".a.1-.tmp", ".a.-2.tmp", ".a1-2.tmp", ".a.1.2.tmp",
+        ".1-2.tmp", ".a.1-2.tmp.tmp", ".a.x-2.tmp"}) {
+    EXPECT_EQ(TargetOfTemporary(other), "") << other;
+  }
+}
+
 // The limit on file sizes makes SIGXFSZ kill the process at a chosen byte.
 TEST_F(OutputFileTest, KilledAtAnyByteTheOldOneStays) {
   const std::vector<std::string> pieces = {"head", std::string(100, 'x'), "", "tail"};

@@ -8,10 +8,10 @@ import time
 
 from harness import SANITIZED, read_answer
 
-# Asserted limits; docs/server.md has measurements. Shared machines and sanitizers take longer.
-MAX_S = 2.0 if SANITIZED else 0.1  # 99th percentile, if nothing else uses the machine
-MAX_ONCE_S = 10 * MAX_S            # one request, or the percentile of few: the machine may be busy
-MIN_LOOKS = 200                    # from here on a percentile is meaningful
+# The promise of docs/server.md (Limits and safety). Sanitizers take longer.
+MAX_S = 2.0 if SANITIZED else 0.1  # of 99 %
+MAX_ONCE_S = 10 * MAX_S            # of all
+MAX_LATE = 2                       # later than MAX_S where 1 % would be fewer: other programs use the machine too
 
 
 def percentile(times, share):
@@ -24,7 +24,8 @@ def describe(times):
 
 
 def is_in_time(times, factor=1):
-    return percentile(times, 0.99) < factor * (MAX_S if len(times) >= MIN_LOOKS else MAX_ONCE_S) and max(times) < factor * MAX_ONCE_S
+    n_late = sum(took >= factor * MAX_S for took in times)
+    return n_late <= max(MAX_LATE, len(times) // 100) and max(times) < factor * MAX_ONCE_S
 
 
 class Watch:

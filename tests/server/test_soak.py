@@ -39,7 +39,10 @@ class Soak(unittest.TestCase):
         self.assertTrue(health.is_in_time([0.001] * 1000))
         self.assertFalse(health.is_in_time([0.001] * 999 + [1.01 * health.MAX_ONCE_S]))
         self.assertFalse(health.is_in_time([0.001] * 980 + [1.01 * health.MAX_S] * 20))
-        self.assertTrue(health.is_in_time([1.01 * health.MAX_S] * 20), "too few for a percentile")
+        self.assertTrue(health.is_in_time([0.001] * 990 + [1.01 * health.MAX_S] * 10))
+        for n in (3, 20, 199):
+            self.assertTrue(health.is_in_time([0.001] * (n - 2) + [1.01 * health.MAX_S] * 2))
+            self.assertFalse(health.is_in_time([0.001] * (n - 3) + [1.01 * health.MAX_S] * 3))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import unittest
 from harness import Server
 
 ROUNDS = int(os.environ.get("WINNOW_SOAK_KILLS", 4))  # make soak sets it
-ENOUGH_ROUNDS = 100  # 1 kill in 12 to 1 in 3 hits a save
 SHORT = "The code of the door was 48213. "
 QUESTION = {"messages": [{"role": "user", "content": "What was the code?"}], "temperature": 0, "max_tokens": 8}
 
@@ -55,11 +54,28 @@ class Killed(Folder):
                 for name in ("short", "long"):
                     server.post(f"/v1/sessions/{name}/save", {"name": "kept"}, timeout=30)
 
+    def unfinished(self):
+        return [self.folder / name for name in self.files() if name.endswith(".tmp")]
+
+    def stop_within_a_save(self, server):
+        """Returns when the server is stopped (SIGSTOP) while a file is incomplete."""
+        deadline = time.monotonic() + 60
+        while True:
+            self.assertLess(time.monotonic(), deadline, "no save was seen")
+            if not self.unfinished():
+                continue
+            server.process.send_signal(signal.SIGSTOP)
+            while pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                pass
+            if self.unfinished():  # the save had not ended before the signal came
+                return
+            server.process.send_signal(signal.SIGCONT)
+
     def test_the_old_file_or_the_new_one(self):
         rng = random.Random(5)
         n_interrupted = 0
         right = {}
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             with Server("--session-path", self.folder) as server:
                 lengths = {make(server, "short", 6): "short", make(server, "long", 14): "long"}
                 if not right:
@@ -69,22 +85,33 @@ class Killed(Folder):
                 self.assertEqual(server.post("/v1/sessions/short/save", {"name": "kept"})[0], 200)
                 saver = threading.Thread(target=self.save_for_ever, args=(server,))
                 saver.start()
-                time.sleep(rng.random() * 0.2)
+                if number % 2:
+                    time.sleep(rng.random() * 0.2)
+                else:
+                    self.stop_within_a_save(server)
                 server.process.send_signal(signal.SIGKILL)
                 saver.join()
-            n_interrupted += sum(name.endswith(".tmp") for name in self.files())
-            for name in self.files():
-                if name.endswith(".tmp"):
-                    (self.folder / name).unlink()
+            left = self.unfinished()
+            if number % 2 == 0:
+                self.assertTrue(left)
+            n_interrupted += len(left)
+            for path in left:  # as if the server started an hour later
+                os.utime(path, (0, time.time() - 3601))
             with Server("--session-path", self.folder) as server:
+                self.assertEqual(self.unfinished(), [], "what a killed save left is removed")
                 status, restored = server.post("/v1/sessions/again/restore", {"name": "kept"})
                 self.assertEqual(status, 200, restored)
                 self.assertIn(restored["n_tokens"], lengths)
                 self.assertEqual(answer(server, "again"), right[lengths[restored["n_tokens"]]])
             (self.folder / "again.session").unlink(missing_ok=True)
         print(f"{ROUNDS} kills, {n_interrupted} of them within a save", flush=True)
-        if ROUNDS >= ENOUGH_ROUNDS:
-            self.assertGreater(n_interrupted, 0, "no kill met a save: what is promised was not tried")
+
+    def test_a_save_that_may_be_of_another_replica(self):
+        """Its file stays, for an hour."""
+        other = self.folder / ".kept.session.1-0.tmp"
+        other.write_bytes(b"winnow session")
+        with Server("--session-path", self.folder):
+            self.assertTrue(other.exists())
 
 
 class FullDisk(Folder):

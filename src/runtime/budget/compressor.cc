@@ -263,8 +263,9 @@ Result<void> Compressor::Restore(const CompressionProgress& progress, const cach
   // The first tokens determine the budget, and methods rely on their minimum.
   if (progress_.n_seen > 0) {
     const compression::BudgetPolicy& policy = options_.method->traits().budget;
-    const int64_t smallest =
-        options_.size > 0 ? options_.size : policy.needed ? std::max<int64_t>(1, policy.min) : 0;
+    const int64_t smallest = options_.size > 0 ? options_.size
+                             : policy.needed   ? std::max<int64_t>(1, policy.min)
+                                               : 0;
     if (progress_.budget < smallest || (options_.size > 0 && progress_.budget != options_.size)) {
       return Error{"its budget is " + std::to_string(progress_.budget) + " slots, expected " +
                    (options_.size > 0 ? "" : "at least ") + std::to_string(smallest)};

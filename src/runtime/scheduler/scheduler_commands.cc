@@ -160,9 +160,17 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
 }
 
 void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done) {
-  Data& data = *data_;
-  data.PostCall([&data, done] { done(data.loop.sessions().List()); },
-                [done](const RequestError&) { done({}); });
+  data_->List(std::make_shared<SessionStore::FolderScan>(), done);
+}
+
+void Scheduler::Data::List(const std::shared_ptr<SessionStore::FolderScan>& scan,
+                           const std::function<void(std::vector<SessionInfo> sessions)>& done) {
+  PostCall(
+      [this, scan, done] {
+        if (!loop.ContinueScan(*scan)) return List(scan, done);
+        done(loop.sessions().List());
+      },
+      [done](const RequestError&) { done({}); });
 }
 
 void Scheduler::FindSession(const std::string& id, const SessionDone& done) {

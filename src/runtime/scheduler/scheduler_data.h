@@ -49,6 +49,9 @@ struct Scheduler::Data {
     return Try(log, "internal error", "", work);
   }
   void RunCommand(const Command& command);
+  // Scheduler::ListSessions, one command for each part of the scan.
+  void List(const std::shared_ptr<SessionStore::FolderScan>& scan,
+            const std::function<void(std::vector<SessionInfo> sessions)>& done);
   // Runs commands of `to_run` for at most a part of the gap between tokens (kCommandShare); the
   // others come first in the next round.
   void RunCommands();

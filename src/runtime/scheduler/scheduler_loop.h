@@ -45,6 +45,8 @@ class SchedulerLoop {
   void FailAll(const RequestError& error);
   // Named sessions; those in use belong to the loop.
   NamedSessions& sessions() { return sessions_; }
+  // Before a list of the sessions: SessionStore::Continue.
+  bool ContinueScan(SessionStore::FolderScan& scan) { return store_.Continue(scan); }
   // Retries file reads and forks that wait for memory. Call after each piece of file work.
   void RetryWaiters() { memory_.RetryWaiters(); }
 

@@ -1,13 +1,16 @@
 #include "runtime/scheduler/scheduler_pace.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 
-#include "runtime/testing/scheduler_run.h"
+#include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
 namespace {
 
 using testing::Answer;
+using testing::SchedulerSessionsTest;
 using testing::SchedulerTest;
 
 TEST(Pace, BlocksAreASmallPartOfTheGap) {
@@ -77,6 +80,38 @@ TEST_F(SchedulerTest, ManyCallsAboutSessionsKeepTheGap) {
   EXPECT_LE(LongestGap(running->choices[0]), 20);
   EXPECT_EQ(order.size(), 100u);
   EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+// Each look at the clock takes 1 ms: one file of the folder between two steps.
+TEST_F(SchedulerSessionsTest, ManyFilesAreListedBetweenSteps) {
+  class TickingClock final : public Clock {
+   public:
+    TimePoint now() const override { return TimePoint(std::chrono::milliseconds(++n_looks_)); }
+
+   private:
+    mutable std::atomic<int> n_looks_ = 0;
+  };
+  Make(WithFolder());
+  ASSERT_EQ(Problem(Create("s", Prompt(10, 1))), "");
+  ASSERT_EQ(Problem(Save("s", "s")), "");
+  const TickingClock clock;
+  scheduler_.reset();
+  constexpr int kFiles = 30;
+  for (int i = 1; i < kFiles; ++i) {
+    std::filesystem::copy_file(folder_ + "/s.session",
+                               folder_ + "/s-" + std::to_string(i) + ".session");
+  }
+  scheduler_ = Scheduler::Make(*engine_, WithFolder(), log_, &clock).value();
+  const auto running = Submit(MakeRequest(Prompt(8, 1), 200));
+  RunUntil([&] { return running->tokens().size() > 2; });
+  const size_t n_before = running->tokens().size();
+  size_t n_listed = 0;
+  scheduler_->ListSessions([&](const auto& sessions) { n_listed = sessions.size(); });
+  RunUntil([&] { return n_listed > 0; });
+  EXPECT_EQ(n_listed, kFiles);
+  EXPECT_GT(running->tokens().size(), n_before + kFiles / 2);
+  EXPECT_FALSE(running->done());
+  RunAll();
 }
 
 // The model is ten times slower: blocks shrink to the minimum.

@@ -131,18 +131,20 @@ class SessionReader {
 
   // The content of the next section. Valid until the next call.
   Result<std::span<const std::byte>> Next(Tag tag) {
-    const auto letters = std::bit_cast<std::array<char, 4>>(tag);
-    const std::string name(letters.begin(), letters.end());
-    SectionHead head;
-    if (!Get(std::as_writable_bytes(std::span(&head, 1))) ||
-        head.tag != static_cast<uint32_t>(tag) || head.zero != 0 || head.n_bytes > n_left_) {
-      return Damaged(name);
-    }
+    WINNOW_ASSIGN(const SectionHead head, NextHead(tag));
     content_.resize(static_cast<size_t>(head.n_bytes));
     if (!Get(content_) || XXH3_64bits(content_.data(), content_.size()) != head.hash) {
-      return Damaged(name);
+      return Damaged(Name(tag));
     }
     return std::span<const std::byte>(content_);
+  }
+
+  // Passes over the next section, whose content is not checked, and returns its length in bytes.
+  Result<uint64_t> Skip(Tag tag) {
+    WINNOW_ASSIGN(const SectionHead head, NextHead(tag));
+    if (fseeko(file_, static_cast<off_t>(head.n_bytes), SEEK_CUR) != 0) return Damaged(Name(tag));
+    n_left_ -= head.n_bytes;
+    return head.n_bytes;
   }
 
   Error Damaged(const std::string& section) const {
@@ -155,6 +157,20 @@ class SessionReader {
  private:
   explicit SessionReader(const SessionInput& input)
       : path_(input.name), file_(input.file.get()), n_left_(input.n_bytes) {}
+
+  static std::string Name(Tag tag) {
+    const auto letters = std::bit_cast<std::array<char, 4>>(tag);
+    return {letters.begin(), letters.end()};
+  }
+
+  Result<SectionHead> NextHead(Tag tag) {
+    SectionHead head;
+    if (!Get(std::as_writable_bytes(std::span(&head, 1))) ||
+        head.tag != static_cast<uint32_t>(tag) || head.zero != 0 || head.n_bytes > n_left_) {
+      return Damaged(Name(tag));
+    }
+    return head;
+  }
 
   bool Get(std::span<std::byte> bytes) {
     if (bytes.size() > n_left_) return false;
@@ -275,8 +291,10 @@ Result<SessionText> ReadSessionText(SessionInput& input) {
   WINNOW_ASSIGN(Head head, ReadHead(reader));
   SessionText text = {.info = std::move(head.info)};
   WINNOW_ASSIGN(text.tokens, ReadTokens(reader, text.info.n_tokens));
-  WINNOW_ASSIGN(const auto logits, reader.Next(Tag::kLogits));
-  text.has_logits = !logits.empty();
+  // A server reads the text of every file when it starts, so leave the logits, which are longer
+  // than most texts, unread. RestoreSession checks them.
+  WINNOW_ASSIGN(const uint64_t logits_bytes, reader.Skip(Tag::kLogits));
+  text.has_logits = logits_bytes > 0;
   return text;
 }
 
@@ -342,6 +360,14 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
       }
       return Error{.message = read.error().message + std::string(kLarger),
                    .code = ErrorCode::kInvalid};
+    }
+    // All layers have their first eviction in the same step (model::Step relies on it).
+    for (int layer = 1; layer < head.info.shape.n_layers; ++layer) {
+      if (cache.keys_rotated(layer) != cache.keys_rotated(0)) {
+        return Error{"the keys of layer " + std::to_string(layer) + " are stored " +
+                     (cache.keys_rotated(layer) ? "after" : "before") +
+                     " RoPE, those of layer 0 are not"};
+      }
     }
     WINNOW_TRY(reader.Next(Tag::kEnd));
     if (!reader.at_end()) return Error{"data after the END section"};

@@ -60,6 +60,8 @@ struct SessionText {
   std::vector<TokenId> tokens = {};
   bool has_logits = false;  // after the last token
 };
+// Reads the first part of a file up to the logits, of which it reads only the length. Errors: those
+// of ReadSessionInfo, for this part.
 Result<SessionText> ReadSessionText(SessionInput& input);
 
 // The options that a file's session was made with, except those that files do not store

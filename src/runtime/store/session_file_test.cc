@@ -177,6 +177,30 @@ TEST_F(SessionFileTest, DamageAnywhereIsFound) {
   EXPECT_NE(Problem(Options()).find("cannot be read"), std::string::npos);
 }
 
+// Whoever only needs the text does not read the logits; whoever restores the session checks them.
+TEST_F(SessionFileTest, TheTextIsReadWithoutTheLogits) {
+  Save(Options());
+  std::string bytes = Content();
+  const size_t logits = bytes.find("LOGI") + 24;  // behind the section's head
+  bytes[logits + 5] ^= 4;
+  SetContent(bytes);
+  SessionInput input = SessionInput::Open(path_).value();
+  const auto text = ReadSessionText(input);
+  ASSERT_TRUE(text.has_value()) << text.error().message;
+  EXPECT_EQ(text->tokens, Tokens(30));
+  EXPECT_TRUE(text->has_logits);
+  EXPECT_NE(Problem(Options()).find("section LOGI"), std::string::npos) << Problem(Options());
+
+  SetContent(bytes.substr(0, logits + 5));
+  SessionInput truncated = SessionInput::Open(path_).value();
+  EXPECT_FALSE(ReadSessionText(truncated).has_value());
+
+  const auto session = Session::Make(*engine_, Options()).value();
+  ASSERT_TRUE(SaveSession(*session, path_).has_value());
+  SessionInput empty = SessionInput::Open(path_).value();
+  EXPECT_FALSE(ReadSessionText(empty)->has_logits);
+}
+
 // Regression: such a file was refused as damaged, because the compressor still counted the tokens
 // that were truncated.
 TEST_F(SessionFileTest, ASessionThatWasCutBackCanBeRestored) {

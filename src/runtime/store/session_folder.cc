@@ -23,6 +23,13 @@ std::string FileName(const std::string& name) {
   return name + std::string(kEnding);
 }
 
+// The session in a file of this name. Empty: none.
+std::string_view SessionName(std::string_view file) {
+  if (!file.ends_with(kEnding)) return {};
+  file.remove_suffix(kEnding.size());
+  return IsSessionName(file) ? file : std::string_view();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SessionFolder>> SessionFolder::Open(const std::string& path) {
@@ -49,23 +56,47 @@ std::optional<SessionFolder::Version> SessionFolder::FindVersion(const std::stri
                  .inode = status.st_ino};
 }
 
-std::vector<std::string> SessionFolder::List() const {
-  std::vector<std::string> names;
+void SessionFolder::ForEachFile(const std::function<void(const std::string& file)>& call) const {
   const int copy = openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = copy < 0 ? nullptr : fdopendir(copy);
   if (entries == nullptr) {
     if (copy >= 0) close(copy);
-    return names;
+    return;
   }
   while (const dirent* entry = readdir(entries)) {
-    std::string_view file = entry->d_name;
-    if (!file.ends_with(kEnding)) continue;
-    file.remove_suffix(kEnding.size());
-    if (IsSessionName(file) && Has(std::string(file))) names.emplace_back(file);
+    struct stat status;
+    // Most file systems say what an entry is.
+    const bool is_regular = entry->d_type == DT_REG ||
+                            (entry->d_type == DT_UNKNOWN &&
+                             fstatat(folder_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                             S_ISREG(status.st_mode));
+    if (is_regular) call(entry->d_name);
   }
   closedir(entries);
+}
+
+std::vector<std::string> SessionFolder::List() const {
+  std::vector<std::string> names;
+  ForEachFile([&](const std::string& file) {
+    const std::string_view name = SessionName(file);
+    if (!name.empty()) names.emplace_back(name);
+  });
   std::ranges::sort(names);
   return names;
+}
+
+int SessionFolder::RemoveAbandoned(std::chrono::seconds min_age) const {
+  int n_removed = 0;
+  const auto now = std::chrono::system_clock::now();
+  ForEachFile([&](const std::string& file) {
+    if (SessionName(TargetOfTemporary(file)).empty()) return;
+    struct stat status;
+    if (fstatat(folder_, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
+    const auto written = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec);
+    if (now - written < min_age) return;
+    if (unlinkat(folder_, file.c_str(), 0) == 0) ++n_removed;
+  });
+  return n_removed;
 }
 
 Result<SessionInput> SessionFolder::Read(const std::string& name) const {

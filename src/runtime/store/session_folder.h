@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +35,10 @@ class SessionFolder {
     bool operator==(const Version&) const = default;
   };
   std::optional<Version> FindVersion(const std::string& name) const;
+  // Removes temporary files of saves whose process was killed, and returns their number: those that
+  // nobody has written to for `min_age`. Younger ones may belong to another process that uses the
+  // folder.
+  int RemoveAbandoned(std::chrono::seconds min_age) const;
   // Names of all sessions, sorted.
   std::vector<std::string> List() const;
   // Errors: no file of this name; a link; not a regular file.
@@ -44,6 +50,9 @@ class SessionFolder {
 
  private:
   explicit SessionFolder(int folder) : folder_(folder) {}
+  // The regular files in the folder.
+  void ForEachFile(const std::function<void(const std::string& file)>& call) const;
+
   int folder_;
 };
 

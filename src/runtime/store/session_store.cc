@@ -17,6 +17,9 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
 // How long a session that could not be written is not evicted.
 constexpr auto kRetryAfter = std::chrono::seconds(10);
 
+// A save that has not written for so long was killed.
+constexpr auto kAbandonedAfter = std::chrono::hours(1);
+
 SessionInfo DescribeIdle(const IdleSession& session, Clock::TimePoint now) {
   return {.id = session.name,
           .n_tokens = session.session->n_tokens(),
@@ -32,6 +35,9 @@ SessionStore::SessionStore(Engine& engine, const SchedulerOptions& options,
                            const Clock& clock)
     : engine_(engine), options_(options), folder_(folder), names_(names), log_(log), clock_(clock) {
   if (folder_ == nullptr) return;
+  if (const int n = folder_->RemoveAbandoned(kAbandonedAfter); n > 0) {
+    log_.Info("removed " + std::to_string(n) + " temporary files of interrupted saves");
+  }
   for (const std::string& file : folder_->List()) {
     files_.insert(file);
     if (auto input = folder_->Read(file)) IndexText(file, *input);
@@ -202,7 +208,7 @@ std::optional<SessionInfo> SessionStore::Describe(const std::string& name,
   for (const IdleSession& session : sessions_) {
     if (session.name == name && !name.empty()) return DescribeIdle(session, now);
   }
-  return DescribeFile(name);
+  return DescribeFile(name, FindHead(name));
 }
 
 std::vector<SessionInfo> SessionStore::List(Clock::TimePoint now) const {
@@ -213,13 +219,11 @@ std::vector<SessionInfo> SessionStore::List(Clock::TimePoint now) const {
     list.push_back(DescribeIdle(session, now));
     in_memory.insert(session.name);
   }
-  files_.clear();
-  if (folder_ != nullptr) {
-    for (std::string& file : folder_->List()) files_.insert(std::move(file));
-  }
   for (const std::string& file : files_) {
     if (in_memory.contains(file)) continue;
-    if (auto info = DescribeFile(file)) list.push_back(*std::move(info));
+    const auto known = heads_.find(file);
+    const Head* head = known == heads_.end() ? FindHead(file) : &known->second;
+    if (auto info = DescribeFile(file, head)) list.push_back(*std::move(info));
   }
   std::erase_if(heads_, [&](const auto& head) { return !files_.contains(head.first); });
   return list;

@@ -143,8 +143,16 @@ class SessionStore {
   void FileChanged(const std::string& file);
   // Of a session in memory or saved; no value: neither.
   std::optional<SessionInfo> Describe(const std::string& name, Clock::TimePoint now) const;
+  // One look at each file of the folder, for changes that other processes made.
+  struct FolderScan {
+    std::optional<std::vector<std::string>> left = {};  // no value: not begun
+  };
+  // Looks at further files, for a part of the gap between tokens and at least at one. True: all are
+  // done.
+  bool Continue(FolderScan& scan);
+  // All sessions. What other processes did to files is as of the last scan.
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
-  // As of the last change made by this process or the last List.
+  // As of the last change made by this process or the last scan.
   int n_saved() const { return static_cast<int>(files_.size()); }
 
  private:
@@ -162,7 +170,8 @@ class SessionStore {
   bool CanEvict(const IdleSession& session, const EvictionFilter& spared) const;
   IdleSession* Oldest(
       const EvictionFilter& spared);  // least recently used of those that can be evicted
-  std::optional<SessionInfo> DescribeFile(const std::string& file) const;
+  // `head` may be null. No value: the file cannot be read.
+  std::optional<SessionInfo> DescribeFile(const std::string& file, const Head* head) const;
 
   Engine& engine_;
   const SchedulerOptions& options_;
@@ -181,7 +190,7 @@ class SessionStore {
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;
   std::multiset<std::string> file_work_;  // names of files
-  mutable std::set<std::string> files_;   // in the folder
+  std::set<std::string> files_;           // in the folder
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
   SavedPrefixes saved_prefixes_;

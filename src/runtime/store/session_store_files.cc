@@ -14,6 +14,10 @@ namespace {
 constexpr std::string_view kUnread = "unread";
 constexpr std::string_view kDocument = "document";
 
+// Share of the gap between tokens for a part of a scan: half of what the commands of a round may
+// take together (kCommandShare).
+constexpr double kScanShare = 0.05;
+
 std::string NotesFrom(const IdleSession& session) {
   std::string notes(kUnread);
   for (const TokenId token : session.unread) notes += " " + std::to_string(token);
@@ -247,8 +251,24 @@ SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
   };
 }
 
-std::optional<SessionInfo> SessionStore::DescribeFile(const std::string& file) const {
-  const Head* head = FindHead(file);
+bool SessionStore::Continue(FolderScan& scan) {
+  if (folder_ == nullptr) return true;
+  const Clock::TimePoint start = clock_.now();
+  if (!scan.left) {
+    scan.left = folder_->List();
+    files_ = {scan.left->begin(), scan.left->end()};
+  }
+  const double max_ms = kScanShare * options_.max_token_gap_ms;
+  while (!scan.left->empty()) {
+    FindHead(scan.left->back());
+    scan.left->pop_back();
+    if (Milliseconds(start, clock_.now()) >= max_ms) break;
+  }
+  return scan.left->empty();
+}
+
+std::optional<SessionInfo> SessionStore::DescribeFile(const std::string& file,
+                                                      const Head* head) const {
   if (head == nullptr || !head->info) return std::nullopt;
   SessionInfo info = {.id = file, .on_disk = true};
   info.file_bytes = head->version.n_bytes;

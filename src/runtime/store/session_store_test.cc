@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "runtime/testing/scheduler_run.h"
 #include "runtime/testing/tiny_engine.h"
@@ -47,6 +51,8 @@ class SessionStoreTest : public ::testing::Test {
     return eviction.kind;
   }
   std::vector<int64_t> Lengths() {
+    SessionStore::FolderScan scan;
+    EXPECT_TRUE(store_->Continue(scan)) << "the clock stands still";
     std::vector<int64_t> lengths;
     for (const SessionInfo& info : store_->List({})) lengths.push_back(info.n_tokens);
     return lengths;
@@ -72,6 +78,60 @@ TEST_F(SessionStoreTest, ReadsTheHeadOfAFileOnce) {
     EXPECT_FALSE(store_->ReadMaxBytes("damaged").has_value());
     EXPECT_EQ(store_->n_heads_read(), 6);
   }
+}
+
+// Each look at the clock takes 1 ms, which is the part of a gap of 20 ms.
+TEST_F(SessionStoreTest, AFolderIsScannedInParts) {
+  class TickingClock final : public Clock {
+   public:
+    TimePoint now() const override { return TimePoint(std::chrono::milliseconds(++n_looks_)); }
+
+   private:
+    mutable int n_looks_ = 0;
+  };
+  for (int i = 1; i <= 5; ++i) Save(*store_, "file-" + std::to_string(i), i);
+  const TickingClock clock;
+  options_.max_token_gap_ms = 20;
+  SessionStore store(*engine_, options_, folder_.get(), names_, log_, clock);
+  Save(*store_, "file-6", 6);  // as another process does
+  SessionStore::FolderScan scan;
+  int n_parts = 1;
+  for (; !store.Continue(scan); ++n_parts) {
+    EXPECT_EQ(store.n_heads_read(), n_parts);
+    if (n_parts == 3) {  // one that was looked at, and one that was not
+      for (const char* gone : {"file-5", "file-1"}) {
+        ASSERT_TRUE(folder_->Remove(gone).has_value());
+        store.FileRemoved(gone);
+      }
+      Save(store, "file-7", 7);
+    }
+  }
+  EXPECT_GE(n_parts, 5);
+  std::vector<int64_t> lengths;
+  for (const SessionInfo& info : store.List({})) lengths.push_back(info.n_tokens);
+  EXPECT_EQ(lengths, (std::vector<int64_t>{2, 3, 4, 6, 7}));
+}
+
+// A killed process leaves them. Younger ones may be of a process that is saving now.
+TEST_F(SessionStoreTest, OldTemporaryFilesOfSessionsAreRemoved) {
+  const auto make = [&](const std::string& name, std::chrono::minutes age) {
+    const std::filesystem::path path = path_ + "/" + name;
+    std::ofstream(path) << "part of a session";
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
+    return path;
+  };
+  using std::chrono::minutes;
+  const auto old = make(".a.session.123-0.tmp", minutes(61));
+  const auto other_old = make(".a.b-2.session.123-45.tmp", minutes(100'000));
+  std::vector<std::filesystem::path> kept = {make(".a.session.123-1.tmp", minutes(59))};
+  for (const char* other : {".a.json.123-0.tmp", ".a.session.tmp", "a.session.123-0.tmp",
+                            ".a.session.123-0.tmp.bak", "..session.123-0.tmp", "b.session"}) {
+    kept.push_back(make(other, minutes(100'000)));
+  }
+  store_ = MakeStore();
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_FALSE(std::filesystem::exists(other_old));
+  for (const auto& path : kept) EXPECT_TRUE(std::filesystem::exists(path)) << path;
 }
 
 // Also if another process wrote the file.
