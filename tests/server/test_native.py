@@ -48,6 +48,32 @@ class Native(ServerTest):
         status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})
         self.assertEqual(status, 400, answer)
 
+    def test_values_that_it_limits(self):
+        body = {"prompt": "Once upon a time", "n_predict": 4}
+        status, greedy = self.server.post("/completion", {**body, "temperature": 0})
+        self.assertEqual(status, 200, greedy)
+        status, answer = self.server.post("/completion", {**body, "temperature": -1, "n_probs": 1000})
+        self.assertEqual((status, answer.get("content")), (200, greedy["content"]), answer)
+        settings = answer["generation_settings"]
+        self.assertEqual((settings["temperature"], settings["n_probs"]), (0, 100))
+        self.assertEqual(len(answer["completion_probabilities"][0]["top_logprobs"]), 100)
+        status, answer = self.server.post("/completion", {**body, "seed": 4294967295})
+        self.assertEqual(status, 200, answer)
+        self.assertNotEqual(answer["generation_settings"]["seed"], 4294967295, "drawn, as in llama-server")
+
+    def test_a_running_request_is_listed_at_its_slot(self):
+        with self.server.connect() as client:
+            client.sendall(request_bytes("POST", "/completion", {"prompt": "Once", "id_slot": 2, "ignore_eos": True, "stream": True,
+                                                                 "n_predict": 1 << 20, "kv_method": "streaming", "kv_size": 64}))
+            deadline = time.monotonic() + 30
+            slots = []
+            while not any(slot["is_processing"] for slot in slots):
+                self.assertLess(time.monotonic(), deadline)
+                slots = self.server.get("/slots")[1]
+            self.assertEqual([slot["id"] for slot in slots], [0, 1, 2, 3])
+            self.assertEqual([slot["is_processing"] for slot in slots], [False, False, True, False], slots)
+            self.assertEqual(slots[2]["session"], "slot-2")
+
     def test_samplers_that_are_missing(self):
         off = {"mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0, "top_n_sigma": -1, "dynatemp_range": 0}
         for path in ("/completion", "/v1/completions"):

@@ -79,20 +79,30 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
   }
 }
 
-void ReadSampler(Fields& fields, Generation& out) {
+void ReadSampler(Fields& fields, Dialect dialect, Generation& out) {
   runtime::SamplerConfig& sampler = out.sampler;
   const auto number = [&](std::string_view name, double low, double high, double& target) {
     if (const auto value = fields.Number(name, low, high)) target = *value;
   };
-  number("temperature", 0, kLarge, sampler.temperature);
-  number("top_p", 0, 1, sampler.top_p);
-  number("min_p", 0, 1, sampler.min_p);
-  number("typical_p", 0, 1, sampler.typical_p);
+  // llama-server takes the nearest value of the range (server-schema.cpp, set_limits), so that a
+  // negative temperature is greedy; in OpenAI's API a value outside it is an error.
+  const auto limited = [&](std::string_view name, double low, double high, double& target) {
+    constexpr double kMax = std::numeric_limits<double>::max();
+    if (dialect == Dialect::kOpenAi) return number(name, low, high, target);
+    if (const auto value = fields.Number(name, -kMax, kMax)) target = std::clamp(*value, low, high);
+  };
+  limited("temperature", 0, kLarge, sampler.temperature);
+  limited("top_p", 0, 1, sampler.top_p);
+  limited("min_p", 0, 1, sampler.min_p);
+  limited("typical_p", 0, 1, sampler.typical_p);
   number("repeat_penalty", 1e-3, kLarge, sampler.repeat_penalty);
   number("presence_penalty", -kLarge, kLarge, sampler.presence_penalty);
   number("frequency_penalty", -kLarge, kLarge, sampler.frequency_penalty);
   constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-  if (const auto k = fields.Integer("top_k", -1, kMaxInt)) sampler.top_k = static_cast<int>(*k);
+  const int64_t min_k = dialect == Dialect::kNative ? -kMaxInt : -1;
+  if (const auto k = fields.Integer("top_k", min_k, kMaxInt)) {
+    sampler.top_k = static_cast<int>(std::max<int64_t>(*k, -1));
+  }
   if (const auto n = fields.Integer("repeat_last_n", -1, kMaxInt)) {
     sampler.repeat_last_n = static_cast<int>(*n);
   }
@@ -114,12 +124,31 @@ void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
   // -1 is "no limit" in llama-server and in requests of many clients; 0 only reads the prompt.
   for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
     if (const auto n = fields.Integer(name, -1)) {
-      if (dialect == Dialect::kOpenAi && *n == 0) {
+      // OpenAI allows 0 for a text, but not for a chat.
+      if (dialect == Dialect::kOpenAi && *n == 0 && fields.Find("messages") != nullptr) {
         fields.Fail(name, "found 0, expected 1 or more, or -1 for no limit");
       }
       out.max_tokens = *n;
     }
   }
+}
+
+// In llama-server a number above the vocabulary's size means the whole vocabulary. Here kMaxTop is
+// a limit too, because sorting and sending a vocabulary for every token delays other clients.
+void ReadTop(Fields& fields, Dialect dialect, int64_t vocabulary, Generation& out) {
+  if (dialect == Dialect::kOpenAi) {
+    const auto n = fields.Integer("n_probs", 0, kMaxTop);
+    if (n && *n > 0) out.n_probs = static_cast<int>(*n);
+  } else if (const auto n = fields.Integer("n_probs"); n && *n > 0) {
+    out.n_probs = static_cast<int>(std::min({*n, kMaxTop, vocabulary}));
+  }
+}
+
+// Negative: random.
+int64_t ReadSeed(Fields& fields, const ServiceOptions& options, Dialect dialect) {
+  constexpr int64_t kRandom = std::numeric_limits<uint32_t>::max();  // LLAMA_DEFAULT_SEED
+  const int64_t seed = fields.Integer("seed").value_or(options.seed);
+  return dialect == Dialect::kNative && seed == kRandom ? -1 : seed;
 }
 
 // Priorities let one client delay all others, so the server must allow them.
@@ -142,10 +171,10 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
                           uint64_t random_seed) {
   Generation out;
   out.sampler = options.sampler;
-  ReadSampler(fields, out);
+  ReadSampler(fields, dialect, out);
   RefuseMissingSamplers(fields);
   ReadBias(fields, tokenizer, out.sampler.logit_bias);
-  const int64_t seed = fields.Integer("seed").value_or(options.seed);
+  const int64_t seed = ReadSeed(fields, options, dialect);
   out.sampler.seed = seed < 0 ? random_seed : static_cast<uint64_t>(seed);
   ReadLength(fields, dialect, out);
   out.stop = fields.Texts("stop", kMaxStops);
@@ -161,9 +190,7 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   const int64_t max_choices = std::clamp<int64_t>(options.n_slots, 1, kMaxChoices);
   out.n = static_cast<int>(fields.Integer("n", 1, max_choices).value_or(1));
   out.ignore_eos = fields.Bool("ignore_eos").value_or(false);
-  if (const auto n = fields.Integer("n_probs", 0, kMaxTop); n && *n > 0) {
-    out.n_probs = static_cast<int>(*n);
-  }
+  ReadTop(fields, dialect, tokenizer.vocabulary_size(), out);
   out.session = fields.Text("session");
   ReadPriority(fields, options, out);
   out.id_slot = fields.Integer("id_slot", -1, options.n_slots - 1).value_or(-1);

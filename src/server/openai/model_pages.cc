@@ -1,4 +1,9 @@
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "compression/registry.h"
 #include "server/openai/generation_fields.h"
@@ -21,6 +26,40 @@ report::Record ModelRecord(const Context& context) {
                               {"n_embd", model.embedding},
                               {"n_params", model.n_parameters},
                               {"size", model.n_bytes}}}};
+}
+
+using Running = runtime::SchedulerState::Running;
+
+// The number of the slot that a session stands for (SlotSession); no value: none.
+std::optional<int64_t> ParseSlot(const std::string& session) {
+  const size_t digits = session.find_last_not_of("0123456789") + 1;
+  int64_t slot = 0;
+  const auto parsed =
+      std::from_chars(session.data() + digits, session.data() + session.size(), slot);
+  if (parsed.ec != std::errc() || session != SlotSession(slot)) return std::nullopt;
+  return slot;
+}
+
+// The sequence at each slot; null: none. One of a session slot-N (id_slot N) is at slot N, the
+// others are at free slots, in the order in which they run.
+std::vector<const Running*> PlaceInSlots(const std::vector<Running>& running, size_t n_slots) {
+  std::vector<const Running*> places(std::max(n_slots, running.size()));
+  std::vector<const Running*> others;
+  for (const Running& sequence : running) {
+    const std::optional<int64_t> slot = ParseSlot(sequence.session);
+    const auto place = static_cast<size_t>(slot.value_or(-1));
+    if (place < n_slots && places[place] == nullptr) {
+      places[place] = &sequence;
+    } else {
+      others.push_back(&sequence);  // or another choice of the same request
+    }
+  }
+  auto free = places.begin();
+  for (const Running* sequence : others) {
+    free = std::find(free, places.end(), nullptr);
+    *free = sequence;
+  }
+  return places;
 }
 
 }  // namespace
@@ -108,31 +147,30 @@ void Slots(Context& context, const HttpRequest& request, const ExchangePtr& exch
          .message = "this server was started with " + std::string(context.options.words.no_slots)});
   }
   const runtime::SchedulerState state = context.backend.state();
-  const int64_t n_ctx = context.backend.model().context;
-  report::List slots;
-  for (const runtime::SchedulerState::Running& running : state.running) {
-    slots.emplace_back(
-        report::Record{{"id", static_cast<int64_t>(slots.size())},
-                       {"id_task", static_cast<int64_t>(running.id)},
-                       {"n_ctx", n_ctx},
-                       {"is_processing", true},
-                       {"session", running.session},
-                       {"prefilling", running.prefilling},
-                       {"n_prompt", running.n_prompt},
-                       {"n_done", running.n_done},
-                       {"reserved_bytes", running.reserved_bytes},
-                       {"next_token", report::Record{{"n_decoded", running.n_generated}}}});
-  }
-  const bool all_busy = static_cast<int>(slots.size()) >= context.options.n_slots;
-  if (all_busy && !request.Query("fail_on_no_slot").empty()) {
+  const size_t n_slots = static_cast<size_t>(std::max(context.options.n_slots, 1));
+  if (state.running.size() >= n_slots && !request.Query("fail_on_no_slot").empty()) {
     return SendError(context.metrics, *exchange,
                      {.status = 503, .message = "no slot is free", .code = "no_slot"});
   }
-  while (static_cast<int>(slots.size()) < context.options.n_slots) {
-    slots.emplace_back(report::Record{{"id", static_cast<int64_t>(slots.size())},
-                                      {"id_task", -1},
-                                      {"n_ctx", n_ctx},
-                                      {"is_processing", false}});
+  const std::vector<const Running*> places = PlaceInSlots(state.running, n_slots);
+  const int64_t n_ctx = context.backend.model().context;
+  report::List slots;
+  for (size_t id = 0; id < places.size(); ++id) {
+    const Running* running = places[id];
+    report::Record slot = {
+        {"id", static_cast<int64_t>(id)},
+        {"id_task", running == nullptr ? int64_t{-1} : static_cast<int64_t>(running->id)},
+        {"n_ctx", n_ctx},
+        {"is_processing", running != nullptr}};
+    if (running != nullptr) {
+      slot.Add("session", running->session);
+      slot.Add("prefilling", running->prefilling);
+      slot.Add("n_prompt", running->n_prompt);
+      slot.Add("n_done", running->n_done);
+      slot.Add("reserved_bytes", running->reserved_bytes);
+      slot.Add("next_token", report::Record{{"n_decoded", running->n_generated}});
+    }
+    slots.emplace_back(std::move(slot));
   }
   SendJson(context, *exchange, std::move(slots));
 }

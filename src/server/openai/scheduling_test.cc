@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "report/parse_json.h"
 #include "server/openai/testing/fakes.h"
 #include "server/openai/testing/json_paths.h"
 
@@ -51,6 +53,35 @@ TEST(SlotsTest, ACompletionIsTheSessionOfItsSlotAfterwards) {
   }
   EXPECT_EQ(fixture.Post("/completion", R"({"prompt": ["a", "b"], "id_slot": 1})")->status(), 400);
   EXPECT_EQ(fixture.Post("/v1/sessions", R"({"prompt": "a", "id_slot": 1})")->status(), 400);
+}
+
+TEST(SlotsTest, TheListHasARequestAtItsSlot) {
+  Fixture fixture({.n_slots = 4});
+  auto& running = fixture.backend.state_now.running;
+  const auto sessions = [&] {
+    const auto value = report::ParseJson(fixture.Get("/slots")->response().body);
+    std::string shown;
+    for (const report::Value& item : std::get<report::List>(value->data)) {
+      const auto& slot = std::get<report::Record>(item.data);
+      EXPECT_EQ(IntAt(slot, "id"), std::ranges::count(shown, ';'));
+      const bool is_free = IntAt(slot, "id_task") == -1;
+      EXPECT_NE(std::get<bool>(At(slot, "is_processing").data), is_free);
+      shown += (is_free ? "-" : TextAt(slot, "session")) + ";";
+    }
+    return shown;
+  };
+  EXPECT_EQ(sessions(), "-;-;-;-;");
+  running = {{.id = 1, .session = "a"}, {.id = 2, .session = "slot-2"}};
+  EXPECT_EQ(sessions(), "a;-;slot-2;-;");
+  running = {{.id = 1}, {.id = 2, .session = "slot-0"}, {.id = 3}, {.id = 4, .session = "slot-3"}};
+  EXPECT_EQ(sessions(), "slot-0;;;slot-3;");
+  // Two choices of one request; names that are not of a slot of this server.
+  running = {{.id = 1, .session = "slot-1"}, {.id = 1, .session = "slot-1"}};
+  EXPECT_EQ(sessions(), "slot-1;slot-1;-;-;");
+  running = {{.id = 1, .session = "slot-9"}, {.id = 2, .session = "slot-02"}};
+  EXPECT_EQ(sessions(), "slot-9;slot-02;-;-;");
+  running.assign(6, {.id = 1, .session = "slot-1"});
+  EXPECT_EQ(sessions(), "slot-1;slot-1;slot-1;slot-1;slot-1;slot-1;");
 }
 
 TEST(NativeCompletionTest, TruncatedIsWhatTheContextEnded) {
