@@ -4,6 +4,7 @@ import math
 import pathlib
 import statistics
 import sys
+import textwrap
 
 import protocol
 from parts import FROZEN, common, complete, document_folder, measured, parts
@@ -84,15 +85,25 @@ def without_figures(args, track, model, run, cells):
     return lines
 
 
-def left_out():
+def left_out(tracks):
     """Lines about the rivals that were left out of the evaluation, by track and share, and where that was measured."""
     frozen = json.loads(FROZEN.read_text())["left out"]
-    return [f"{track}, {share_name(share)} (measured at {share_name(protocol.tried_for(TRACKS[track], share))}): {', '.join(f'`{method}`' for method in methods)}"
-            for track, shares in frozen.items() for share, methods in shares.items() if methods]  # fmt: skip
+    lines = []
+    for track in tracks:
+        shares_of = {}  # (where it was measured, methods) -> shares
+        for share, methods in frozen[track].items():
+            shares_of.setdefault((protocol.tried_for(TRACKS[track], share), tuple(methods)), []).append(share)
+        lines += [f"{track}, {', '.join(map(share_name, shares))} (measured at {share_name(tried)}): {', '.join(f'`{method}`' for method in methods)}"
+                  for (tried, methods), shares in shares_of.items() if methods]  # fmt: skip
+    return lines
+
+
+def wrapped(text, indent=""):
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def listed(title, text, lines):
-    return f"### {title}\n\n{text}\n\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
+    return f"### {title}\n\n{wrapped(text)}\n\n" + "".join(wrapped("- " + line, "  ") + "\n" for line in lines) if lines else ""
 
 
 def make_tables(args):
@@ -111,8 +122,8 @@ def make_tables(args):
                 text.append(means_table(setup, model, track, cells))
                 pairs += [(track, model, *pair) for pair in paired_differences(setup, cells, args.phase) if counts(setup, cells)]
     if n_done < n_all or list(args.tracks) != list(TRACKS) or list(args.models) != list(MODELS):
-        text.insert(0, f"**Not the whole evaluation**: {n_done:,} of {n_all:,} results, of the tracks {', '.join(args.tracks)} and the models "
-                       f"{', '.join(args.models)}. Holm's correction is over the rows that are there, so verdicts can change.\n")
+        text.insert(0, wrapped(f"**Not the whole evaluation**: {n_done:,} of {n_all:,} results, of the tracks {', '.join(args.tracks)} and the models "
+                               f"{', '.join(args.models)}. Holm's correction is over the rows that are there, so verdicts can change.") + "\n")
     pairs = [pair for pair in pairs if len(pair[-1]) > 1]
     rows = []
     for (track, model, share, method, storage, ratio, differences), significant in zip(pairs, holm([chance(pair[-1]) for pair in pairs])):
@@ -122,12 +133,12 @@ def make_tables(args):
         won, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         rows.append([track, model, share_name(share), f"`{method} {storage}`", figures, f"{won}, {lost} of {len(differences)}",
                      f"{ratio:.2f}" if ratio else "", word])
-    text.append("### winnow against each\n\nPaired differences, positive where `winnow` is better, with the half width of their 95 % interval, and the "
+    text.append("### winnow against each\n\n" + wrapped("Paired differences, positive where `winnow` is better, with the half width of their 95 % interval, and the "
                 "documents in which `winnow` is better and worse; of KL divergences also the median of `winnow`'s divided by the other's in the same "
                 "document. Holm's correction over all rows; \"open\" means that the difference is not "
-                "significant, not that there is none.\n\n" + table(["track", "model", "bytes", "other", "difference", "documents", "median ratio", "winnow is"], rows))
+                "significant, not that there is none.") + "\n\n" + table(["track", "model", "bytes", "other", "difference", "documents", "median ratio", "winnow is"], rows))
     if args.phase == "judgement":
         text.append(listed("Left out", f"`winnow` was more than {protocol.HOPELESS} times better on every model in the development, at the share at which "
-                                       "it was measured there; at the others nothing is known of these methods.", left_out()))
+                                       "it was measured there; at the others nothing is known of these methods.", left_out(args.tracks)))
     text.append(listed("Without figures", "These cells are not in the tables.", missing))
     return "\n".join(filter(None, text))
