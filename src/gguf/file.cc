@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "gguf/mapping.h"
@@ -61,8 +61,9 @@ struct File::Data {
   std::string path;
   std::vector<std::unique_ptr<const Mapping>> mappings;  // one per part
   Shard shard;                                           // merged from all parts
-  std::unordered_map<std::string_view, size_t> keys;     // indices into shard.metadata
-  std::unordered_map<std::string_view, size_t> names;    // indices into shard.tensors
+  // Sorted: a file can choose strings that std::hash maps to one bucket.
+  std::map<std::string_view, size_t> keys;   // indices into shard.metadata
+  std::map<std::string_view, size_t> names;  // indices into shard.tensors
 
   static Result<std::shared_ptr<const File>> FromMemory(std::unique_ptr<const Mapping> bytes,
                                                         const std::string& name);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gguf/testing/builder.h"
+#include "gguf/testing/colliding_strings.h"
 #include "gtest/gtest.h"
 
 namespace winnow::gguf {
@@ -55,6 +56,19 @@ TEST_F(FileTest, BytesOfTheProgramStayWhereTheyAre) {
   const std::string_view text = file->String("s").value().value();
   EXPECT_TRUE(std::as_bytes(std::span(text)).data() > bytes.data());
   EXPECT_EQ(File::View(std::span(bytes).first(10), "short").error().message.substr(0, 6), "gguf: ");
+}
+
+// Regression: keys and names were found by std::hash, so opening such a file took quadratic time.
+TEST_F(FileTest, KeysAndNamesMadeToCollideTakeNoLonger) {
+  const auto seconds = [](const std::vector<std::string>& strings) {
+    Builder builder;
+    for (const std::string& text : strings) builder.Bool(text, true).TensorF32(text, {1}, {1});
+    const std::vector<std::byte> bytes = builder.Bytes();
+    return testing::ProcessorSeconds([&] { ASSERT_TRUE(File::Parse(bytes).has_value()); });
+  };
+  constexpr size_t kStrings = 10000;
+  EXPECT_LT(seconds(testing::CollidingStrings(kStrings)),
+            10 * seconds(testing::OrdinaryStrings(kStrings)) + 0.05);
 }
 
 TEST_F(FileTest, TypedAccess) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 
 #include "gguf/byte_reader.h"
 #include "gguf/printable.h"
@@ -63,7 +63,7 @@ Result<Metadata> ReadMetadata(ByteReader& reader, uint64_t n_pairs) {
                  std::to_string(reader.remaining()) + " bytes left in the file"};
   }
   Metadata metadata;
-  std::unordered_set<std::string> keys;
+  std::set<std::string> keys;  // sorted, as in File
   for (uint64_t i = 0; i < n_pairs; ++i) {
     Result<std::string> key = ReadKey(reader);
     if (!key) return Error{"metadata key " + std::to_string(i) + ": " + key.error().message};

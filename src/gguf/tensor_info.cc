@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "gguf/printable.h"
@@ -135,8 +135,8 @@ Result<std::vector<Tensor>> ReadTensors(ByteReader& reader, uint64_t n_tensors, 
                  " expected, as " + std::to_string(reader.remaining()) + " bytes are left)"};
   }
   std::vector<Info> infos;
-  infos.reserve(n_tensors);  // no reallocation: `names` holds views of the names
-  std::unordered_set<std::string_view> names;
+  infos.reserve(n_tensors);          // no reallocation: `names` holds views of the names
+  std::set<std::string_view> names;  // sorted, as in File
   for (uint64_t i = 0; i < n_tensors; ++i) {
     Result<std::string> name = ReadName(reader);
     if (!name) return Error{"tensor " + std::to_string(i) + ": " + name.error().message};

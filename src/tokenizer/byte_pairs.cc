@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -10,48 +8,17 @@
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/merge_chunks.h"
+#include "tokenizer/pair_table.h"
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/pre_tokenizer.h"
 
 namespace winnow::tokenizer {
 namespace {
 
-// Maps (left symbol, right symbol) to the merge. Open addressing, as in StringIndex.
-class PairTable {
- public:
-  explicit PairTable(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)) {}
-
-  // Ignores a pair that is already known: the first rank counts.
-  void Add(int32_t left, int32_t right, Merge merge) {
-    Slot& slot = slots_[Bucket(PairKey(left, right))];
-    if (slot.key == kFree) slot = {.key = PairKey(left, right), .merge = merge};
-  }
-
-  std::optional<Merge> Find(int32_t left, int32_t right) const {
-    const Slot& slot = slots_[Bucket(PairKey(left, right))];
-    if (slot.key == kFree) return std::nullopt;
-    return slot.merge;
-  }
-
- private:
-  static constexpr uint64_t kFree = ~uint64_t{0};
-  struct Slot {
-    uint64_t key = kFree;
-    Merge merge;
-  };
-
-  static uint64_t PairKey(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  }
-  size_t Bucket(uint64_t key) const {
-    const size_t mask = slots_.size() - 1;
-    const uint64_t hash = key * 0x9E3779B97F4A7C15u;
-    size_t at = (hash ^ hash >> 32) & mask;
-    while (slots_[at].key != key && slots_[at].key != kFree) at = (at + 1) & mask;
-    return at;
-  }
-
-  std::vector<Slot> slots_;
+// Hashes with a random seed, which std::hash lacks.
+struct SeededHash {
+  uint64_t seed = RandomSeed();
+  size_t operator()(std::string_view text) const { return HashBytes(text, seed); }
 };
 
 class BytePairs final : public Algorithm {
@@ -217,7 +184,7 @@ class BytePairs final : public Algorithm {
   PreTokenizer pre_tokenizer_;
   PairTable merges_;
   size_t longest_token_ = 0;  // longest spelling in bytes: a longer piece is no token
-  std::unordered_map<std::string, int32_t> other_symbols_;
+  std::unordered_map<std::string, int32_t, SeededHash> other_symbols_;
   std::array<int32_t, 256> byte_symbols_;
 };
 

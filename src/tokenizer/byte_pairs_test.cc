@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "gguf/testing/colliding_strings.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
@@ -63,6 +64,21 @@ TEST(BytePairs, MergesThatLeadToNoTokenFallBackToBytes) {
   const auto tokenizer = Make(builder.Build());
   EXPECT_EQ(tokenizer->Encode("ab", kPlain), (Ids{0, 1}));
   EXPECT_EQ(tokenizer->Encode("abc", kPlain), (Ids{3}));  // merged via "ab", which is no token
+}
+
+// Regression: symbols that are no tokens were found by std::hash, so a file could make reading its
+// merges take quadratic time.
+TEST(BytePairs, SymbolsMadeToCollideTakeNoLonger) {
+  const auto seconds = [](const std::vector<std::string>& symbols) {
+    testing::VocabularyBuilder builder("gpt2");
+    builder.Token("a");
+    for (const std::string& symbol : symbols) builder.Merge(symbol + " a");
+    const Vocabulary vocabulary = builder.Build();
+    return gguf::testing::ProcessorSeconds([&] { Make(vocabulary); });
+  };
+  constexpr size_t kSymbols = 20000;
+  EXPECT_LT(seconds(gguf::testing::CollidingStrings(kSymbols)),
+            10 * seconds(gguf::testing::OrdinaryStrings(kSymbols)) + 0.05);
 }
 
 TEST(BytePairs, BytesWithoutATokenAreLeftOutAndWarnedOf) {

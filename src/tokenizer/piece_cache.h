@@ -54,7 +54,10 @@ class PieceCache {
     uint16_t n_tokens = 0;
   };
 
-  Slot& FindSlot(std::string_view piece) { return slots_[HashBytes(piece) & (slots_.size() - 1)]; }
+  // Without a random seed: a piece that collides replaces another one and is merged anew.
+  Slot& FindSlot(std::string_view piece) {
+    return slots_[HashBytes(piece, 0) & (slots_.size() - 1)];
+  }
 
   std::vector<Slot> slots_;
 };
