@@ -8,6 +8,7 @@
 #include "compression/parameters.h"
 #include "console.h"
 #include "gguf/file_type.h"
+#include "gguf/printable.h"
 #include "models/bundled.h"
 
 namespace winnow::apps {
@@ -60,8 +61,8 @@ std::string BudgetText(const Compression& options) {
 // Two lines, and more for unusual settings.
 void Tell(const ModelFlags& flags, const ModelInfo& model, const Session& session,
           const Compression& compression, Log& log) {
-  log.Info("model  " + (model.name.empty() ? flags.model : model.name) + ": " + model.architecture +
-           ", " + HumanCount(model.n_parameters) + " parameters, " +
+  log.Info("model  " + (model.name.empty() ? flags.model : gguf::PrintableUtf8(model.name)) + ": " +
+           model.architecture + ", " + HumanCount(model.n_parameters) + " parameters, " +
            (model.file_type.empty() ? "" : model.file_type + ", ") + HumanBytes(model.file_bytes));
   const SessionInfo info = session.info();
   const std::string held = std::to_string(info.cache_tokens) + " tokens";

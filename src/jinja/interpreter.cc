@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "gguf/printable.h"
 #include "jinja/loop.h"
 
 namespace winnow::jinja {
 namespace {
 
 constexpr size_t kBytesOfAValue = sizeof(Value) + 8;
+constexpr size_t kMaxErrorBytes = 1000;
 
 // A macro, or the body of a `call` block.
 class Macro final : public Object {
@@ -55,7 +57,8 @@ Result<Text> Interpreter::Run(const Ast& ast) {
   out_ = &out;
   scope_ = NewScope(nullptr);
   Execute(ast.body);
-  if (error_) return Error{*error_};
+  // Errors quote the template, which a file can hold, and may go to a terminal.
+  if (error_) return Error{gguf::PrintableUtf8(*error_, kMaxErrorBytes)};
   return out;
 }
 

@@ -166,6 +166,14 @@ TEST(Errors, NameTheLineAndWhatWasExpected) {
             std::string::npos);
 }
 
+TEST(Errors, AreOneLineOfPrintableText) {
+  EXPECT_EQ(Render("{{ raise_exception('\x1b[31mä\n') }}"),
+            "error: the template refuses: \\x1b[31mä\\x0a");
+  EXPECT_EQ(Render("{{ {}['\x1b[31m'].b }}"),
+            "error: line 1: 'dict object' has no attribute '\\x1b[31m'");
+  EXPECT_LT(Render("{{ raise_exception('long' * 1000) }}").size(), 1100u);
+}
+
 TEST(Template, KnowsTheNamesItReads) {
   const auto parsed = Template::Parse("{% if tools %}{{ messages }}{% endif %}{{ x.thinking }}");
   ASSERT_TRUE(parsed);

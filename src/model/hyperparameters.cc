@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "gguf/printable.h"
 #include "model/architecture.h"
 #include "model/model.h"
 
@@ -176,7 +177,7 @@ Result<RopeParameters::Scaling> ReadScaling(const Keys& keys) {
   if (type == "linear") return Scaling::kLinear;
   if (type == "yarn") return Scaling::kYarn;
   if (type == "longrope") return Scaling::kLongRope;
-  return Error{"model: " + keys.FullName("rope.scaling.type") + " is '" + type +
+  return Error{"model: " + keys.FullName("rope.scaling.type") + " is '" + gguf::Printable(type) +
                "', supported: none, linear, yarn, longrope"};
 }
 
@@ -295,7 +296,10 @@ Result<int64_t> ReadVocabulary(const gguf::File& file, const Keys& keys) {
   }
   if (keys.Has("vocab_size")) return keys.Integer("vocab_size", {1, kMaxVocabulary});
   const gguf::Tensor* embedding = file.FindTensor("token_embd.weight");
-  if (embedding != nullptr && embedding->shape[1] <= kMaxVocabulary) return embedding->shape[1];
+  if (embedding != nullptr) {
+    return Keys::InRange("the number of rows of token_embd.weight", embedding->shape[1],
+                         {1, kMaxVocabulary});
+  }
   return Error{"model: the size of the vocabulary is unknown: neither tokenizer.ggml.tokens nor " +
                keys.FullName("vocab_size") + " is present"};
 }
@@ -325,7 +329,7 @@ Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
   if (!architecture_name) return Error{"model: general.architecture is missing"};
   const Architecture* architecture = FindArchitecture(*architecture_name);
   if (architecture == nullptr) {
-    return Error{"model: the architecture '" + std::string(*architecture_name) +
+    return Error{"model: the architecture '" + gguf::Printable(*architecture_name) +
                  "' is not supported; supported: " + JoinNames(SupportedArchitectures())};
   }
   h.architecture = std::string(*architecture_name);

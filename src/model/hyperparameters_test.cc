@@ -298,6 +298,13 @@ const std::vector<Refusal> kRefusals = {
      "llama.rope.dimension_count is 32, expected 2..16"},
     {"UnknownScaling", [](Builder& b) { b.String("llama.rope.scaling.type", "dynamic"); },
      "llama.rope.scaling.type is 'dynamic', supported: none, linear, yarn, longrope"},
+    {"UnprintableScaling", [](Builder& b) { b.String("llama.rope.scaling.type", "\x1b[31m\n"); },
+     "llama.rope.scaling.type is '\\x1b[31m\\x0a', supported: "},
+    {"UnprintableArchitecture",
+     [](Builder& b) {
+       b.Remove("general.architecture").String("general.architecture", "\x1b]0;x\x07\xff");
+     },
+     "the architecture '\\x1b]0;x\\x07\\xff' is not supported; supported: "},
     {"NegativeFactor", [](Builder& b) { b.Float32("llama.rope.scaling.factor", -2); },
      "llama.rope.scaling.factor is -2, expected at least 0"},
     {"NegativeExtFactor", [](Builder& b) { b.Float32("llama.rope.scaling.yarn_ext_factor", -1); },
@@ -312,6 +319,14 @@ const std::vector<Refusal> kRefusals = {
 
     {"NoVocabulary", [](Builder& b) { b.Remove("llama.vocab_size"); },
      "the size of the vocabulary is unknown"},
+    {"EmbeddingOfTooManyRows",
+     [](Builder& b) {
+       constexpr int64_t kRows = (int64_t{1} << 24) + 1;
+       b.Remove("llama.vocab_size");
+       b.Tensor("token_embd.weight", gguf::TensorType::kF16, {1, kRows},
+                std::vector<std::byte>(2 * kRows));
+     },
+     "the number of rows of token_embd.weight is 16777217, expected 1..16777216"},
     {"ZeroVocabulary", [](Builder& b) { Replace(b, "vocab_size", 0); },
      "llama.vocab_size is 0, expected 1..16777216"},
     {"TokensAreNoList", [](Builder& b) { b.Uint32("tokenizer.ggml.tokens", 70); },

@@ -80,8 +80,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
                  .code = ErrorCode::kInvalid};
   }
   const auto named = [&](const Error& error) {
-    const bool has_name = error.message.find(options.model_path) != std::string::npos;
-    return has_name ? error : Prefixed(options.model_path + ": ", error);
+    return options.model_path.empty() ? error : Prefixed(options.model_path + ": ", error);
   };
 
   std::unique_ptr<Engine> engine(new Engine(options.survives_broken_invariants));
@@ -90,9 +89,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
   data.profile_text = options.error_profiles;
   data.file = options.file;
   if (data.file == nullptr) {
-    auto file = gguf::File::Open(options.model_path);
-    if (!file) return named(file.error());
-    data.file = std::move(file).value();
+    WINNOW_ASSIGN(data.file, gguf::File::Open(options.model_path));  // errors name the file
   }
   // Before anything is loaded: an unknown architecture is the most likely error, and the message
   // should name it.

@@ -1,12 +1,15 @@
-// Feeds arbitrary bytes to the GGUF parser and reads everything that it accepts.
+// Feeds arbitrary bytes to the GGUF parser and reads everything that it accepts, the
+// hyperparameters of a model too.
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <variant>
 
 #include "base/check.h"
 #include "gguf/file.h"
 #include "gguf/summary.h"
+#include "model/model.h"
 
 namespace {
 
@@ -46,15 +49,22 @@ void ReadAll(const File& file) {
   WINNOW_CHECK(winnow::gguf::Summarize(file).tensors.size() == file.tensors().size());
 }
 
+// Error messages go to the terminal: one line of printable text.
+void CheckMessage(std::string_view message) {
+  WINNOW_CHECK(!message.empty());
+  for (const char c : message) WINNOW_CHECK(c >= 0x20 && c <= 0x7e);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = File::Parse(std::as_bytes(std::span(data, size)));
-  if (file) {
-    ReadAll(**file);
-  } else {
-    // Error messages go to the terminal: one line of printable text.
-    for (const char c : file.error().message) WINNOW_CHECK(c >= 0x20 && c <= 0x7e);
+  if (!file) {
+    CheckMessage(file.error().message);
+    return 0;
   }
+  ReadAll(**file);
+  const auto shape = winnow::model::ReadHyperparameters(**file);
+  if (!shape) CheckMessage(shape.error().message);
   return 0;
 }

@@ -1,5 +1,6 @@
 // make_seeds FOLDER: writes initial inputs into the targets' folders that exist there: GGUF files
-// that together hold every value type and tensor type, and a file of log-probabilities.
+// that together hold every value type, every tensor type and a model's hyperparameters, and a file
+// of log-probabilities.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -40,6 +41,27 @@ Builder EveryTensorType() {
   return builder;
 }
 
+// Everything that ReadHyperparameters reads, and no tensors.
+Builder Hyperparameters() {
+  Builder builder;
+  builder.String("general.architecture", "llama").String("general.name", "seed");
+  for (const char* key : {"block_count", "context_length", "embedding_length", "vocab_size",
+                          "attention.head_count", "attention.head_count_kv"}) {
+    builder.Uint32("llama." + std::string(key), 2);
+  }
+  return builder.Uint32s("llama.feed_forward_length", {8, 8})
+      .Uint32("llama.attention.key_length", 4)
+      .Uint32("llama.attention.value_length", 4)
+      .Uint32("llama.attention.sliding_window", 4)
+      .Float32("llama.attention.layer_norm_rms_epsilon", 1e-5f)
+      .Float32s("llama.attention.scale", {1, 1})
+      .Uint32("llama.rope.dimension_count", 4)
+      .Float32("llama.rope.freq_base", 10000)
+      .String("llama.rope.scaling.type", "yarn")
+      .Float32("llama.rope.scaling.factor", 2)
+      .Uint32("llama.expert_count", 0);
+}
+
 Builder Aligned() {
   Builder builder;
   builder.alignment = 8;
@@ -68,6 +90,7 @@ int main(int argc, char** argv) {
   const std::string folder = argv[1];
   EveryValueType().Write(folder + "/gguf/values.gguf");
   EveryTensorType().Write(folder + "/gguf/tensors.gguf");
+  Hyperparameters().Write(folder + "/gguf/hyperparameters.gguf");
   Aligned().Write(folder + "/gguf/aligned.gguf");
   Builder().Write(folder + "/gguf/empty.gguf");
   WriteLogProbs(folder + "/log_probs/base");
