@@ -47,6 +47,12 @@ Result<void> Validate(const SamplerConfig& c, int64_t vocabulary) {
   return {};
 }
 
+// The finite float nearest to `value`.
+float NearestFloat(double value) {
+  constexpr double kMax = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(value, -kMax, kMax));
+}
+
 Error AllBanned() {
   return {.message = "sampling: `logit_bias` bans every token that could come next",
           .code = ErrorCode::kInvalid};
@@ -109,10 +115,11 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits) {
 }
 
 void Sampler::ApplyBiasAndPenalties() {
+  // A token is impossible before or by a bias of -inf, never by a sum beyond the range of float.
   for (const auto& [token, bias] : config_.logit_bias) {
     float& logit = logits_[static_cast<size_t>(token)];
-    logit = std::min(logit + bias, std::numeric_limits<float>::max());
-    if (std::isnan(logit)) logit = kMinusInfinity;  // -inf + inf: stays impossible
+    const bool possible = logit != kMinusInfinity && bias != kMinusInfinity;
+    logit = possible ? NearestFloat(static_cast<double>(logit) + bias) : kMinusInfinity;
   }
   const bool none = config_.repeat_penalty == 1.0 && config_.presence_penalty == 0 &&
                     config_.frequency_penalty == 0;
@@ -127,7 +134,7 @@ void Sampler::ApplyBiasAndPenalties() {
     value = value <= 0 ? value * config_.repeat_penalty : value / config_.repeat_penalty;
     value -= static_cast<double>(last - first) * config_.frequency_penalty;
     value -= config_.presence_penalty;
-    logit = static_cast<float>(value);
+    if (logit != kMinusInfinity) logit = NearestFloat(value);
     first = last;
   }
 }

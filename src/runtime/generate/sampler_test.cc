@@ -211,6 +211,29 @@ TEST(Sampler, NoTokenIsLeft) {
   }
 }
 
+// Regression: the sums below became -inf, and `logit_bias` was blamed.
+TEST(Sampler, SumsBeyondTheRangeOfFloatStayPossible) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const double temperature : {0.0, 0.8}) {
+    SamplerConfig config = Plain();
+    config.temperature = temperature;
+    config.repeat_penalty = 1e6;
+    Sampler penalized = Make(config, 1);
+    penalized.Accept(0);
+    EXPECT_EQ(penalized.Sample(std::vector<float>{-kMax}).value(), 0);
+    EXPECT_FALSE(penalized.Sample(std::vector<float>{-kInf}).has_value());
+    config.repeat_penalty = 1e-3;
+    Sampler rewarded = Make(config, 2);
+    rewarded.Accept(1);
+    EXPECT_EQ(rewarded.Sample(std::vector<float>{-kMax, kMax}).value(), 1);
+    config.logit_bias = {{0, -kMax}};
+    EXPECT_EQ(Make(config, 1).Sample(std::vector<float>{-kMax}).value(), 0);
+    config.logit_bias = {{0, kInf}};
+    EXPECT_EQ(Make(config, 2).Sample(std::vector<float>{-kMax, 5}).value(), 0);
+    EXPECT_EQ(Make(config, 2).Sample(std::vector<float>{-kInf, 5}).value(), 1);
+  }
+}
+
 TEST(Sampler, SameSeedSameTokens) {
   std::vector<float> logits(1000);
   Rng rng(1);
