@@ -11,6 +11,7 @@
 #include "eval/run/equal_bytes.h"
 #include "interrupt.h"
 #include "load.h"
+#include "model/model.h"
 #include "options.h"
 #include "result_warnings.h"
 
@@ -117,10 +118,32 @@ FlagTable MakeTable(BenchFlags& flags) {
   return table;
 }
 
-Result<void> CheckBatchFlags(const BenchFlags& flags) {
-  for (const int64_t n : flags.sequences) {
-    if (n < 1) return Error{"flag -B: found " + std::to_string(n) + ", expected 1 or more"};
+Result<void> CheckRange(const std::string& flag, const std::vector<int64_t>& values, int64_t min,
+                        int64_t max) {
+  for (const int64_t n : values) {
+    if (n >= min && n <= max) continue;
+    return Error{"flag " + flag + ": found " + std::to_string(n) + ", expected " +
+                 std::to_string(min) + " to " + std::to_string(max)};
   }
+  return {};
+}
+
+// Sums of checked lengths do not overflow, neither do those of a batch.
+Result<void> CheckLengths(const BenchFlags& flags) {
+  WINNOW_TRY(CheckRange("-p", flags.prompts, 0, model::kMaxContext));
+  WINNOW_TRY(CheckRange("-n", flags.generates, 0, model::kMaxContext));
+  return CheckRange("-d", flags.depths, 0, model::kMaxContext);
+}
+
+Result<void> CheckContext(const BenchTest& test) {
+  if (test.length() <= model::kMaxContext) return {};
+  return Error{"test " + test.Name() + ": found " + std::to_string(test.length()) +
+               " tokens (-d, -p and -n together), expected at most " +
+               std::to_string(model::kMaxContext)};
+}
+
+Result<void> CheckBatchFlags(const BenchFlags& flags) {
+  WINNOW_TRY(CheckRange("-B", flags.sequences, 1, runtime::kMaxBatchSequences));
   if (flags.batched() && !flags.budgets.equal_bytes.empty()) {
     return Error{"--equal-bytes: sizes are chosen for one sequence; drop -B and --memory-limit"};
   }
@@ -135,13 +158,14 @@ Result<void> CheckBatchFlags(const BenchFlags& flags) {
 }
 
 Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
+  WINNOW_TRY(CheckLengths(flags));
   WINNOW_TRY(CheckBatchFlags(flags));
   // 0: as many sequences as the memory limit allows.
   const std::vector<int64_t> batches =
       flags.sequences.empty() ? std::vector<int64_t>{flags.batched() ? 0 : 1} : flags.sequences;
   std::vector<BenchTest> tests;
   const auto add = [&](int64_t n_prompt, int64_t n_generate, int64_t depth) {
-    if (n_prompt + n_generate <= 0) return;
+    if (n_prompt + n_generate == 0) return;
     for (const int64_t n_sequences : batches) {
       tests.push_back({n_prompt, n_generate, depth, n_sequences, flags.batched()});
     }
@@ -160,14 +184,11 @@ Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
       if (!values || values->size() != 2) {
         return Error{"flag -pg: '" + pair + "' is not PP,TG, such as 512,128"};
       }
+      WINNOW_TRY(CheckRange("-pg", *values, 0, model::kMaxContext));
       add((*values)[0], (*values)[1], depth);
     }
   }
-  for (const BenchTest& test : tests) {
-    if (test.n_prompt < 0 || test.n_generate < 0 || test.depth < 0) {
-      return Error{"numbers of tokens cannot be negative"};
-    }
-  }
+  for (const BenchTest& test : tests) WINNOW_TRY(CheckContext(test));
   const bool equal_bytes = !flags.budgets.equal_bytes.empty();
   for (const BenchTest& test : tests) {
     if (test.depth + test.n_prompt > 0 || (!equal_bytes && flags.budgets.ratios.empty())) continue;
@@ -248,7 +269,7 @@ int Bench(Arguments arguments) {
   }
   int64_t context = 1;
   for (const BenchTest& test : *tests) {
-    context = std::max(context, test.depth + test.n_prompt + test.n_generate);
+    context = std::max(context, test.length());
   }
   const std::vector<Setting> settings = MakeSettings(flags);
   if (flags.log_flags.kv.trace && (settings.size() > 1 || flags.batched())) {
@@ -285,8 +306,7 @@ int Bench(Arguments arguments) {
     const ResultWarnings warnings(*loaded->engine, log);
     std::optional<BenchRunner> runner(std::in_place, *loaded->session, interrupted);
     for (BenchTest test : *tests) {
-      const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;
-      const auto fits = CheckTrainedContext(flags.log_flags.kv, *loaded->session, n_tokens);
+      const auto fits = CheckTrainedContext(flags.log_flags.kv, *loaded->session, test.length());
       if (!fits) return fail(fits.error());
       const auto memory = Plan(*loaded->engine, *options, flags.memory_limit, test);
       if (!memory) return fail(memory.error());

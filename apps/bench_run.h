@@ -21,6 +21,7 @@ struct BenchTest {
   int64_t n_sequences = 1;  // 0: as many as --memory-limit allows
   bool batched = false;     // run as a static batch, even a batch of one
 
+  int64_t length() const { return depth + n_prompt + n_generate; }
   int64_t n_tokens() const { return n_sequences * (n_prompt + n_generate); }
   std::string Name() const;
 };

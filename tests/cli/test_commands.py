@@ -147,6 +147,20 @@ class BadFiles(CliTest):
         self.assertIn("zebra", outcome.text)
         self.assertIn("cannot be run", outcome.err)
 
+    def test_bytes_of_a_file_do_not_reach_the_terminal(self):
+        escape = b"\x1b[31m\xff"
+        whole = self.model.read_bytes()
+        named = self.file("named.gguf", whole.replace(b"random weights", escape + b"_weights"))
+        self.assertNotEqual(named.read_bytes(), whole)
+        run = self.assert_done(winnow("run", "-m", named, "-p", "x", "-n", "1"))
+        self.assertIn("model  \\x1b[31m\\xff_weights: ", run.err)
+        inspect = self.assert_done(winnow("inspect", named))
+        other = self.file("other.gguf", whole.replace(b"llama", escape[:5], 1))
+        unknown = winnow("run", "-m", other, "-p", "x")
+        self.assert_failed(unknown, "'\\x1b[31m' is not supported")
+        for text in (run.err, inspect.text, inspect.err, unknown.err):
+            self.assertNotIn("\x1b", text)
+
 
 class Inspect(CliTest):
     def test_text(self):
@@ -297,6 +311,24 @@ class Bench(CliTest):
         self.assertNotIn("avg_ts", planned)
         one = winnow(*flags, "-B", "1").json[0]["memory_bytes"]
         self.assert_failed(winnow(*flags, "--memory-limit", one - 1), "40+6", str(one), str(one - 1))
+
+    def test_lengths_beyond_the_largest_context(self):
+        bench = ["bench", "-m", self.model, "--no-warmup", "-r", "1", "--dry-run"]
+        longest, huge = 2**31 - 1, 2**63 - 1
+        for flag in ("-p", "-n", "-d"):
+            for n in (-1, longest + 1, huge):
+                self.assert_misused(winnow(*bench, flag, n), f"flag {flag}: found {n}, expected 0 to {longest}")
+        for n in (-1, huge):
+            for pair in (f"{n},1", f"1,{n}"):
+                self.assert_misused(winnow(*bench, "-pg", pair), f"flag -pg: found {n}, expected 0 to {longest}")
+        self.assert_misused(winnow(*bench, "-p", huge, "-n", "0", "-d", "1"), f"flag -p: found {huge}")
+        self.assert_misused(winnow(*bench, "-p", longest, "-n", "0", "-d", "1"), f"found {longest + 1} tokens", f"at most {longest}")
+        for n in (2**20 + 1, huge):
+            self.assert_misused(winnow(*bench, "-B", n), f"flag -B: found {n}, expected 1 to {2**20}")
+        f32 = ["-ctk", "f32", "-ctv", "f32"]  # 768 bytes per token
+        self.assert_failed(winnow(*bench, *f32, "-B", 2**20, "-p", longest - 1, "-n", "1"), "2^60 bytes")
+        planned = self.assert_done(winnow(*bench, "-B", 2**20, "-p", "8", "-n", "2", "-o", "json")).json[0]
+        self.assertGreater(planned["memory_bytes"], 2**20 * 10 * 384)  # of f16 keys and values
 
     def test_wrong_batches(self):
         for n in ("0", "-1", "x", "1.5"):

@@ -9,8 +9,13 @@
 namespace winnow::runtime {
 namespace {
 
-// More than any machine holds; bounds the search if a sequence takes no bytes.
-constexpr int64_t kMaxSequences = 1 << 20;
+// More than any machine addresses. Larger products count as this many, so that sums of them do not
+// overflow.
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
+int64_t SaturatedBytes(int64_t n, int64_t bytes_each) {
+  return bytes_each > kMaxBytes / n ? kMaxBytes : n * bytes_each;
+}
 
 BatchMemory Sum(const Engine& engine, const SessionOptions& options, const BatchShape& shape,
                 const Reservation& reservation, int64_t n_sequences) {
@@ -26,10 +31,10 @@ BatchMemory Sum(const Engine& engine, const SessionOptions& options, const Batch
   const int64_t logits_bytes =
       model.hyperparameters().vocabulary * static_cast<int64_t>(sizeof(float));
   // Prompts are read one at a time, so only one takes the prefill surplus.
-  return {
-      .model_bytes = ModelBytes(engine),
-      .buffer_bytes = model::BufferBytes(model, use) + n_sequences * logits_bytes,
-      .cache_bytes = n_sequences * reservation.steady_bytes + reservation.prefill_surplus_bytes};
+  return {.model_bytes = ModelBytes(engine),
+          .buffer_bytes = model::BufferBytes(model, use) + n_sequences * logits_bytes,
+          .cache_bytes = SaturatedBytes(n_sequences, reservation.steady_bytes) +
+                         reservation.prefill_surplus_bytes};
 }
 
 Result<Reservation> PlanOne(Engine& engine, const SessionOptions& options,
@@ -51,7 +56,12 @@ int64_t ModelBytes(const Engine& engine) {
 Result<BatchMemory> PlanBatchMemory(Engine& engine, const SessionOptions& options,
                                     const BatchShape& shape, int64_t n_sequences) {
   WINNOW_ASSIGN(const Reservation reservation, PlanOne(engine, options, shape));
-  return Sum(engine, options, shape, reservation, n_sequences);
+  const BatchMemory memory = Sum(engine, options, shape, reservation, n_sequences);
+  if (memory.cache_bytes < kMaxBytes) return memory;
+  return Error{.message = "batch: the caches of " + std::to_string(n_sequences) + " sequences of " +
+                          std::to_string(shape.n_prompt + shape.n_generate) +
+                          " tokens take 2^60 bytes or more",
+               .code = ErrorCode::kTooLarge};
 }
 
 Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, const BatchShape& shape,
@@ -64,7 +74,7 @@ Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, cons
                  " bytes with the model, " + std::to_string(limit_bytes) + " are allowed"};
   }
   int64_t fits = 1;
-  int64_t too_many = kMaxSequences + 1;
+  int64_t too_many = kMaxBatchSequences + 1;  // bounds the search if a sequence takes no bytes
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
     (bytes(middle) <= limit_bytes ? fits : too_many) = middle;

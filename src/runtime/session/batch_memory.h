@@ -7,6 +7,9 @@
 
 namespace winnow::runtime {
 
+// Maximum number of sequences of a static batch: more than any machine holds.
+inline constexpr int64_t kMaxBatchSequences = int64_t{1} << 20;
+
 // Tokens of each sequence of a static batch. Each prompt is read while the caches of the sequences
 // before it exist already, then all sequences generate together.
 struct BatchShape {
@@ -26,7 +29,8 @@ struct BatchMemory {
 
 int64_t ModelBytes(const Engine& engine);
 
-// Errors: those of Session::Make and Session::Plan.
+// Requires: 1 <= n_sequences <= kMaxBatchSequences. Errors: those of Session::Make and
+// Session::Plan; the caches take 2^60 bytes or more.
 Result<BatchMemory> PlanBatchMemory(Engine& engine, const SessionOptions& options,
                                     const BatchShape& shape, int64_t n_sequences);
 

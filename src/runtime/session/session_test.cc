@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -9,6 +12,7 @@
 
 #include "base/log.h"
 #include "compression/registry.h"
+#include "gguf/testing/builder.h"
 #include "kernels/backends.h"
 #include "runtime/engine.h"
 #include "runtime/session/repeat_entries.h"
@@ -285,6 +289,26 @@ TEST(Session, EngineErrorsNameTheFile) {
   const auto target = Engine::Open(options, log);
   ASSERT_FALSE(target.has_value());
   EXPECT_NE(target.error().message.find("Z80"), std::string::npos) << target.error().message;
+}
+
+// Regression: the name was left out if it occurred anywhere in the message.
+TEST(Session, EngineErrorsNameAFileOfOneLetter) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("winnow_engine_test_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::filesystem::current_path(folder);
+  gguf::testing::Builder().String("general.architecture", "zebra").Write("m");
+  NullLog log;
+  const auto unknown = Engine::Open({.model_path = "m"}, log);
+  const auto absent = Engine::Open({.model_path = "o"}, log);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_TRUE(unknown.error().message.starts_with("m: model: the architecture 'zebra' is not"))
+      << unknown.error().message;
+  ASSERT_FALSE(absent.has_value());
+  EXPECT_TRUE(absent.error().message.starts_with("gguf: o: cannot open")) << absent.error().message;
 }
 
 }  // namespace
