@@ -44,6 +44,7 @@ struct ModelInfo {
   int64_t n_parameters = 0;
   int64_t file_bytes = 0;
   int64_t trained_context = 0;  // tokens
+  bool has_chat_template = false;
   std::string cpu_target = {};  // instruction set in use
   int threads = 0;
   double load_ms = 0;  // time Model::Open took

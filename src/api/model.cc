@@ -69,12 +69,14 @@ Result<Model> Model::Open(std::span<const std::byte> file, const std::string& na
 ModelInfo Model::info() const {
   const runtime::Engine& engine = *impl_->engine;
   const model::Hyperparameters& h = engine.model().hyperparameters();
+  const auto chat_template = engine.file().String("tokenizer.chat_template");
   return {.name = h.name,
           .architecture = h.architecture,
           .file_type = std::string(gguf::FileTypeName(engine.file())),
           .n_parameters = engine.model().n_parameters(),
           .file_bytes = static_cast<int64_t>(engine.file().file_bytes()),
           .trained_context = h.trained_context,
+          .has_chat_template = chat_template && !chat_template->value_or("").empty(),
           .cpu_target = std::string(impl_->engine->backend().target()),
           .threads = impl_->engine->pool().n_threads(),
           .load_ms = engine.load_ms()};

@@ -56,6 +56,7 @@ TEST_F(ApiSession, AModelIsDescribed) {
   EXPECT_EQ(info.n_parameters, model_->n_parameters());
   EXPECT_EQ(info.file_bytes, static_cast<int64_t>(std::filesystem::file_size(path_)));
   EXPECT_EQ(info.trained_context, 128);
+  EXPECT_FALSE(info.has_chat_template);
   EXPECT_EQ(info.threads, 2);
   EXPECT_FALSE(info.cpu_target.empty());
   EXPECT_GT(info.load_ms, 0);

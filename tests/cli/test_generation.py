@@ -261,6 +261,11 @@ class OneMessage(CliTest):
 
     def test_without_them_it_is_a_text(self):
         self.assertTrue(self.run_once().startswith("the house"))
+        note = "text   is continued as it is; --jinja makes it a message"
+        self.assertIn(note, self.assert_done(winnow("run", "-p", "the house", "-n", "1")).err)  # the bundled model
+        self.assertNotIn(note, self.assert_done(winnow("run", "-p", "the house", "-n", "1", "--jinja")).err)
+        self.assertNotIn(note, self.assert_done(winnow("run", "-m", self.model, "-p", "the house", "-n", "1",
+                                                       "--chat-template", "chatml")).err)
 
     def test_flags_that_do_not_go_together(self):
         self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "--chat-template", "nonsense"), "nonsense", "chatml")
