@@ -1,38 +1,35 @@
 #include "grammar/grammar.h"
 
 #include <dlpack/dlpack.h>
-#include <time.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "grammar/call_format.h"
 #include "grammar/gbnf.h"
 #include "grammar/schema_limits.h"
+#include "grammar/work_limit.h"
 
 namespace winnow::grammar {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kMaxCacheBytes = int64_t{64} << 20;  // of compiled grammars
-// Some models, if no other token fits, write white space forever where the grammar allows it.
-constexpr int kMaxSpaces = 16;
-constexpr size_t kMaxTools = 128;
-constexpr size_t kMaxToolNameBytes = 256;
+// Limits of compiling a grammar. Ordinary schemas take longer with a large vocabulary: a text of at
+// most 256 characters takes 5 to 8 s with 128,000 tokens.
+constexpr double kCompileMs = 1500;
+constexpr double kCompileMsPerToken = 0.1;  // of the vocabulary, if that is more
+constexpr int64_t kMaxEdges = 2'000'000;    // 150 MB
 // Matching an ambiguous grammar takes longer with every token, on the thread that decodes all
 // sequences.
+constexpr double kTokenMs = 100;        // limit for a token
 constexpr double kMatchMs = 500;        // limit for an answer
 constexpr double kMatchMsPerToken = 5;  // plus this for each of its tokens
-
-double ThreadCpuMs() {
-  struct timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
-}
+// xgrammar's cache keeps the texts of grammars that it could not compile, and does not count them.
+constexpr int64_t kMaxFailedBytes = int64_t{1} << 20;
 
 // The bytes of each token in running text. Control tokens have none, so no grammar allows them,
 // unless they are `markers`.
@@ -70,77 +67,15 @@ template <typename Function>
 auto Caught(const std::string& what, const Function& function) -> Result<decltype(function())> {
   try {
     return function();
+  } catch (const WorkStopped& stopped) {
+    return Error{what + " " + stopped.what()};
   } catch (const std::exception& error) {
     return Error{what + ": " + Message(error.what())};
   }
 }
 
-struct Tool {
-  std::string name;
-  Json parameters;
-};
-
-// Errors: those of GrammarSet::Calls.
-Result<std::vector<Tool>> ReadTools(std::span<const ToolSchema> tools) {
-  if (tools.empty()) return Error{"tools: the list is empty"};
-  if (tools.size() > kMaxTools) {
-    return Error{"tools: found " + std::to_string(tools.size()) +
-                 " that can be called, expected at most " + std::to_string(kMaxTools)};
-  }
-  std::vector<Tool> read;
-  SchemaSize size;
-  for (const ToolSchema& tool : tools) {
-    if (tool.name.size() > kMaxToolNameBytes) {
-      return Error{"tools: found a name of " + std::to_string(tool.name.size()) +
-                   " bytes, expected at most " + std::to_string(kMaxToolNameBytes)};
-    }
-    size.bytes += tool.name.size();
-    WINNOW_ASSIGN(Json parameters, ParseSchema("tool '" + tool.name + "': the schema of parameters",
-                                               tool.parameters, size));
-    if (parameters.empty()) parameters = {{"type", "object"}};
-    read.push_back({tool.name, std::move(parameters)});
-  }
-  return read;
-}
-
-// Parts of xgrammar's structural tags.
-Json OfSchema(const Json& schema) {
-  return {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
-}
-Json Constant(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
-Json Pattern(const std::string& pattern) { return {{"type", "regex"}, {"pattern", pattern}}; }
-Json Optional(const Json& part) { return {{"type", "optional"}, {"content", part}}; }
-Json Sequence(const std::vector<Json>& parts) {
-  return {{"type", "sequence"}, {"elements", parts}};
-}
-Json Choice(const std::vector<Json>& parts) {
-  if (parts.size() == 1) return parts[0];
-  return {{"type", "or"}, {"elements", parts}};
-}
-Json Spaces() { return Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}"); }
-// The parts with white space between them.
-Json Spaced(const std::vector<Json>& parts) {
-  std::vector<Json> spaced;
-  for (const Json& part : parts) {
-    if (!spaced.empty()) spaced.push_back(Spaces());
-    spaced.push_back(part);
-  }
-  return Sequence(spaced);
-}
-
-// {"name": ..., ARGUMENTS: {...}}; `any_order`: or the members swapped, as Hermes 2 Pro writes
-// them. "$ref" in the parameters refers to their own schema. (xgrammar's any_order would also allow
-// members twice or not at all.)
-Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) {
-  const auto member = [](const std::string& key, const Json& value) {
-    return Spaced({Constant(Json(key).dump()), Constant(":"), value});
-  };
-  const Json name = member("name", Constant(Json(tool.name).dump()));
-  const Json values = member(arguments, OfSchema(tool.parameters));
-  const Json comma = Constant(",");
-  std::vector<Json> orders = {Spaced({name, comma, values})};
-  if (any_order) orders.push_back(Spaced({values, comma, name}));
-  return Spaced({Constant("{"), Choice(orders), Constant("}")});
+std::string Computed(double ms) {
+  return "the grammar took " + std::to_string(static_cast<int64_t>(ms)) + " ms of computing for ";
 }
 
 }  // namespace
@@ -148,25 +83,30 @@ Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) 
 struct Matcher::Data {
   Data(xgrammar::GrammarMatcher m, int64_t n) : matcher(std::move(m)), n_tokens(n) {}
 
-  // All calls of xgrammar go through here: an error, or time above the limit, is a problem.
+  // All calls of xgrammar go through here: an error, or time above a limit, is a problem.
   template <typename Function>
   bool Ask(const Function& function) {
-    const double start = ThreadCpuMs();
-    const auto answer = Caught("the grammar", function);
-    cost.ms += ThreadCpuMs() - start;
     const double allowed = kMatchMs + kMatchMsPerToken * static_cast<double>(cost.n_tokens);
-    if (!answer) {
-      problem = answer.error().message;
+    const WorkLimit limit({.max_ms = std::min(allowed - cost.ms, kTokenMs - cost.token_ms)});
+    const auto answer = Caught("the grammar", function);
+    const double ms = limit.ms();
+    cost.ms += ms;
+    cost.token_ms += ms;
+    const std::string advice = "; a less ambiguous grammar is faster";
+    if (cost.token_ms > kTokenMs) {
+      problem = Computed(cost.token_ms) + "one token, expected at most " +
+                std::to_string(static_cast<int64_t>(kTokenMs)) + advice;
     } else if (cost.ms > allowed) {
-      problem = "the grammar took " + std::to_string(static_cast<int64_t>(cost.ms)) +
-                " ms of computing for " + std::to_string(cost.n_tokens) +
-                " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
-                "; a less ambiguous grammar is faster";
+      problem = Computed(cost.ms) + std::to_string(cost.n_tokens) + " tokens, expected at most " +
+                std::to_string(static_cast<int64_t>(allowed)) + advice;
+    } else if (!answer) {
+      problem = answer.error().message;
     }
     return problem.empty() && *answer;
   }
   // Computes the allowed tokens, one bit each. False: all are allowed, or there is a problem.
   bool FillBits() {
+    if (has_bits) return is_restricted;
     bits.assign(static_cast<size_t>((n_tokens + 31) / 32), -1);
     auto n_words = static_cast<int64_t>(bits.size());
     DLTensor tensor = {};
@@ -175,7 +115,14 @@ struct Matcher::Data {
     tensor.ndim = 1;
     tensor.dtype = xgrammar::GetBitmaskDLType();
     tensor.shape = &n_words;
-    return Ask([&] { return matcher.FillNextTokenBitmask(&tensor); });
+    is_restricted = Ask([&] { return matcher.FillNextTokenBitmask(&tensor); });
+    has_bits = problem.empty();
+    return is_restricted;
+  }
+  template <typename Function>
+  bool Advance(const Function& function) {
+    has_bits = false;
+    return Ask(function);
   }
   bool IsAllowed(int64_t token) const {
     const auto word = static_cast<uint32_t>(bits[static_cast<size_t>(token / 32)]);
@@ -184,8 +131,9 @@ struct Matcher::Data {
   bool ended() const { return !problem.empty() || matcher.IsTerminated(); }
 
   xgrammar::GrammarMatcher matcher;
-  int64_t n_tokens = 0;  // of the vocabulary
-  std::vector<int32_t> bits;
+  int64_t n_tokens = 0;       // of the vocabulary
+  std::vector<int32_t> bits;  // of FillBits, and its result; until the matcher advances
+  bool has_bits = false, is_restricted = false;
   MatchCost cost;
   std::string problem;
 };
@@ -206,7 +154,8 @@ void Matcher::Mask(std::span<float> logits) {
 
 bool Matcher::Accept(tokenizer::TokenId token) {
   if (data_->ended()) return false;
-  const bool accepted = data_->Ask([&] { return data_->matcher.AcceptToken(token); });
+  data_->cost.token_ms = 0;
+  const bool accepted = data_->Advance([&] { return data_->matcher.AcceptToken(token); });
   if (accepted) ++data_->cost.n_tokens;
   return accepted;
 }
@@ -214,7 +163,7 @@ bool Matcher::Accept(tokenizer::TokenId token) {
 bool Matcher::AcceptText(const std::string& text) {
   if (text.empty()) return data_->problem.empty();
   if (data_->ended()) return false;
-  return data_->Ask([&] { return data_->matcher.AcceptString(text); });
+  return data_->Advance([&] { return data_->matcher.AcceptString(text); });
 }
 
 bool Matcher::finished() const {
@@ -245,6 +194,9 @@ bool Matcher::MayBegin() {
 
 Matcher Matcher::Copy() const {
   auto copy = std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens);
+  copy->bits = data_->bits;
+  copy->has_bits = data_->has_bits;
+  copy->is_restricted = data_->is_restricted;
   copy->cost = data_->cost;
   copy->problem = data_->problem;
   return Matcher(std::move(copy));
@@ -254,8 +206,18 @@ struct GrammarSet::Data {
   explicit Data(const xgrammar::TokenizerInfo& info)
       : compiler(info, /*max_threads=*/1, /*cache_enabled=*/true, kMaxCacheBytes),
         n_tokens(info.GetVocabSize()) {}
+  // Called if compiling fails. xgrammar's cache keeps the failure, and has no way to remove only
+  // it.
+  void Failed(int64_t text_bytes, bool was_stopped) {
+    n_failed_bytes += text_bytes;
+    if (!was_stopped && n_failed_bytes <= kMaxFailedBytes) return;
+    n_failed_bytes = 0;
+    compiler.ClearCache();
+  }
+
   xgrammar::GrammarCompiler compiler;
   int64_t n_tokens = 0;
+  std::atomic<int64_t> n_failed_bytes{0};  // of texts in the compiler's cache
 };
 
 GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer,
@@ -269,13 +231,23 @@ GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer,
 
 GrammarSet::~GrammarSet() = default;
 
-// Calls `compile` with xgrammar's compiler. Errors: xgrammar's; no text can match.
+// Calls `compile` with xgrammar's compiler and the text. Errors: xgrammar's; too much work; no text
+// can match.
 template <typename Compile>
-Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile) const {
-  WINNOW_ASSIGN(Matcher matcher, Caught(what, [&] {
-                  return Matcher(std::make_unique<Matcher::Data>(
-                      xgrammar::GrammarMatcher(compile(data_->compiler)), data_->n_tokens));
-                }));
+Result<Matcher> GrammarSet::Make(const std::string& what, const std::string& text,
+                                 const Cancelled& cancelled, const Compile& compile) const {
+  const auto make = [&] {
+    const double max_ms =
+        std::max(kCompileMs, kCompileMsPerToken * static_cast<double>(data_->n_tokens));
+    const WorkLimit limit({max_ms, kMaxEdges, cancelled});
+    auto made = Caught(what, [&] {
+      return Matcher(std::make_unique<Matcher::Data>(
+          xgrammar::GrammarMatcher(compile(data_->compiler, text)), data_->n_tokens));
+    });
+    if (!made) data_->Failed(static_cast<int64_t>(text.size()), limit.stopped());
+    return made;
+  };
+  WINNOW_ASSIGN(Matcher matcher, make());
   if (!matcher.MayBegin()) {
     // {"$ref": "#"} and similar schemas compile, but no text ends them.
     if (matcher.problem().empty()) return Error{what + " cannot be satisfied"};
@@ -284,74 +256,45 @@ Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile
   return matcher;
 }
 
-Result<Matcher> GrammarSet::JsonSchema(const std::string& schema) const {
+Result<Matcher> GrammarSet::JsonSchema(const std::string& schema,
+                                       const Cancelled& cancelled) const {
   SchemaSize size;
-  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema, size));
+  WINNOW_ASSIGN(const auto parsed, ParseSchema("the JSON schema", schema, size));
   const std::string used = parsed.empty() ? R"({"type": "object"})" : schema;
-  return Make("the JSON schema", [&](xgrammar::GrammarCompiler& compiler) {
-    return compiler.CompileJSONSchema(used, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                      /*strict_mode=*/false, kMaxSpaces);
-  });
+  return Make("the JSON schema", used, cancelled,
+              [](xgrammar::GrammarCompiler& compiler, const std::string& text) {
+                return compiler.CompileJSONSchema(text, /*any_whitespace=*/true, std::nullopt,
+                                                  std::nullopt, /*strict_mode=*/false, kMaxSpaces);
+              });
 }
 
-Result<Matcher> GrammarSet::Gbnf(const std::string& grammar) const {
+Result<Matcher> GrammarSet::Gbnf(const std::string& grammar, const Cancelled& cancelled) const {
   WINNOW_ASSIGN(const std::string translated, EbnfFromGbnf(grammar));
-  return Make("the grammar", [&](xgrammar::GrammarCompiler& compiler) {
-    return compiler.CompileGrammar(translated, "r-root");
-  });
+  return Make("the grammar", translated, cancelled,
+              [](xgrammar::GrammarCompiler& compiler, const std::string& text) {
+                return compiler.CompileGrammar(text, "r-root");
+              });
 }
 
-Result<Matcher> GrammarSet::MakeCall(const std::string& format) const {
-  return Make("the tools", [&](xgrammar::GrammarCompiler& compiler) {
-    return compiler.CompileStructuralTag(R"({"type": "structural_tag", "format": )" + format + "}");
-  });
+Result<Matcher> GrammarSet::MakeCall(const std::string& format, const Cancelled& cancelled) const {
+  const std::string tag = R"({"type": "structural_tag", "format": )" + format + "}";
+  return Make("the tools", tag, cancelled,
+              [](xgrammar::GrammarCompiler& compiler, const std::string& text) {
+                return compiler.CompileStructuralTag(text);
+              });
 }
 
-Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
-                                  std::span<const ToolSchema> tools) const {
-  WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
-  Json tags = Json::array();
-  for (const Tool& tool : read) {
-    tags.push_back({{"type", "tag"},
-                    {"begin", syntax.begin},
-                    {"content", CallObject(tool, syntax.arguments, /*any_order=*/false)},
-                    {"end", syntax.end}});
-  }
-  const Json calls = {{"type", "tags_with_separator"},
-                      {"tags", tags},
-                      {"separator", syntax.between},
-                      {"at_least_one", true},
-                      {"stop_after_first", !syntax.several}};
-  return MakeCall(calls.dump());
+Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools,
+                                  const Cancelled& cancelled) const {
+  WINNOW_ASSIGN(const std::string format, CallsFormat(syntax, tools));
+  return MakeCall(format, cancelled);
 }
 
 Result<Matcher> GrammarSet::CallAfterMarker(const BegunCallSyntax& syntax,
-                                            std::span<const ToolSchema> tools) const {
-  WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
-  std::vector<Json> objects, ways;
-  for (const Tool& tool : read) {
-    objects.push_back(CallObject(tool, syntax.arguments, /*any_order=*/true));
-    if (!syntax.listed) continue;
-    const Json id = Sequence({Constant("[CALL_ID]"), Pattern("[0-9A-Za-z_-]{1,64}")});
-    ways.push_back(Sequence({Constant(tool.name), Optional(id), Optional(Constant("[ARGS]")),
-                             OfSchema(tool.parameters)}));
-  }
-  const Json spaces = Spaces();
-  const Json object = Choice(objects);
-  if (!syntax.listed) {
-    std::vector<Json> call = {spaces, object};
-    if (!syntax.end.empty()) call.insert(call.end(), {spaces, Constant(syntax.end)});
-    return MakeCall(Sequence(call).dump());
-  }
-  std::vector<Json> list = {Constant("["), spaces, object};
-  if (syntax.several) {
-    list.push_back(
-        {{"type", "star"}, {"content", Sequence({spaces, Constant(","), spaces, object})}});
-  }
-  list.push_back(spaces);
-  list.push_back(Constant("]"));
-  ways.push_back(Sequence(list));
-  return MakeCall(Sequence({spaces, Choice(ways)}).dump());
+                                            std::span<const ToolSchema> tools,
+                                            const Cancelled& cancelled) const {
+  WINNOW_ASSIGN(const std::string format, BegunCallFormat(syntax, tools));
+  return MakeCall(format, cancelled);
 }
 
 }  // namespace winnow::grammar

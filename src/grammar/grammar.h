@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@ class GrammarSet;
 // Work spent on matching an answer.
 struct MatchCost {
   double ms = 0;         // CPU time
+  double token_ms = 0;   // the part since the last token began to be accepted
   int64_t n_tokens = 0;  // accepted
 };
 
@@ -37,9 +39,8 @@ class Matcher {
   // As Accept, for text that is not in tokens of the answer; before the first Accept. Empty: true.
   bool AcceptText(const std::string& text);
   bool finished() const;  // only the end of generation can follow, or there is a problem()
-  // Why matching cannot go on: the grammar is too deep, or matching took more CPU time than 500 ms
-  // and 5 ms per token. The time is checked after each step, so one step may exceed it. Empty: no
-  // problem.
+  // Why matching cannot go on: the grammar is too deep, or matching took more CPU time than 100 ms
+  // for one token, or 500 ms and 5 ms per token. Work beyond that is stopped. Empty: no problem.
   const std::string& problem() const;
   // The work that counts for this limit. If an answer has several matchers, each continues the
   // count.
@@ -81,31 +82,39 @@ struct BegunCallSyntax {
 };
 
 // Makes grammars for the vocabulary of one model and caches them. Thread-safe.
+//
+// All compile in the caller's thread. Further errors: compiling takes more than 1,500 ms of CPU
+// time, or 100 us per token of the vocabulary if that is more; the automata have more than
+// 2,000,000 states and edges; the first mask takes more than 100 ms; `cancelled`, which is called
+// often, returns true.
 class GrammarSet {
  public:
+  using Cancelled = std::function<bool()>;
   // Control tokens with the texts of `markers` stand for their text; others are never allowed.
   explicit GrammarSet(const tokenizer::Tokenizer& tokenizer,
                       std::span<const std::string_view> markers = {});
   ~GrammarSet();
 
   // `schema` is JSON text; "{}" means any object. Errors: not a schema, one that cannot be
-  // satisfied, or one that would take too long: above 32 KiB, 1,000 values, 64 levels, 256 bytes of
-  // patterns, a pattern that repeats a group, or a property count times values above 1,000.
-  // Compiles in the caller's thread and cannot be interrupted.
-  Result<Matcher> JsonSchema(const std::string& schema) const;
+  // satisfied, or one above 32 KiB, 1,000 values, 64 levels, 256 bytes of patterns, a pattern that
+  // repeats a group, or a property count times values above 1,000.
+  Result<Matcher> JsonSchema(const std::string& schema, const Cancelled& cancelled = {}) const;
   // A grammar in GBNF, llama.cpp's notation. Errors: those of EbnfFromGbnf (gbnf.h).
-  Result<Matcher> Gbnf(const std::string& grammar) const;
+  Result<Matcher> Gbnf(const std::string& grammar, const Cancelled& cancelled = {}) const;
   // Tool calls. Errors: no tools, more than 128, a name longer than 256 bytes, schemas that
   // together with the names exceed the limits of one schema.
-  Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools) const;
+  Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools,
+                        const Cancelled& cancelled = {}) const;
   // The rest of a call after its marker. Errors: those of Calls.
-  Result<Matcher> CallAfterMarker(const BegunCallSyntax& syntax,
-                                  std::span<const ToolSchema> tools) const;
+  Result<Matcher> CallAfterMarker(const BegunCallSyntax& syntax, std::span<const ToolSchema> tools,
+                                  const Cancelled& cancelled = {}) const;
 
  private:
   template <typename Compile>
-  Result<Matcher> Make(const std::string& what, const Compile& compile) const;
-  Result<Matcher> MakeCall(const std::string& format) const;  // xgrammar's structural tags, JSON
+  Result<Matcher> Make(const std::string& what, const std::string& text, const Cancelled& cancelled,
+                       const Compile& compile) const;
+  // `format`: xgrammar's structural tags, JSON.
+  Result<Matcher> MakeCall(const std::string& format, const Cancelled& cancelled) const;
 
   struct Data;
   std::unique_ptr<Data> data_;

@@ -9,7 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// xgrammar needs minutes and gigabytes for a schema of a megabyte and cannot be interrupted.
+// xgrammar needs minutes and gigabytes for a schema of a megabyte. Most of its work is limited
+// (work_limit.h), but not all.
 constexpr size_t kMaxSchemaBytes = size_t{32} << 10;
 constexpr size_t kMaxSchemaValues = 1000;
 constexpr size_t kMaxSchemaDepth = 64;

@@ -14,9 +14,9 @@ struct SchemaSize {
   double counted_properties = 0;  // the largest minProperties or maxProperties
 };
 
-// Parses a JSON schema and checks that xgrammar can compile it within seconds, together with the
-// schemas that `size` counts already. `what` begins error messages. Errors: not a JSON object, too
-// large (limits: GrammarSet::JsonSchema).
+// Parses a JSON schema and checks that it is not too large for xgrammar, together with the schemas
+// that `size` counts already. `what` begins error messages. Errors: not a JSON object, too large
+// (limits: GrammarSet::JsonSchema).
 Result<nlohmann::ordered_json> ParseSchema(const std::string& what, const std::string& text,
                                            SchemaSize& size);
 

@@ -72,6 +72,7 @@ void AutoCalls::Mask(std::span<float> logits) {
 
 bool AutoCalls::Accept(tokenizer::TokenId token) {
   bool accepted = true;
+  cost_.token_ms = 0;
   const auto begun = trigger_.Push((*shared_->pieces)[token]);
   if (open_) {
     accepted = open_->Accept(token);

@@ -50,7 +50,8 @@ class AutoCallsTest : public ::testing::Test {
                                     .format = format,
                                     .several_calls = several,
                                     .starts_in_reasoning = starts_in_reasoning,
-                                    .field = "tools"});
+                                    .field = "tools"},
+                                   {});
     EXPECT_TRUE(made) << made.error().message;
     return std::move(made).value();
   }
@@ -283,7 +284,8 @@ TEST_F(SlowCallsTest, WhatIsTriedCounts) {
 TEST_F(AutoCallsTest, ErrorsAreThoseOfForcedCalls) {
   for (const auto kind : {ConstraintSpec::Kind::kCalls, ConstraintSpec::Kind::kAutoCalls}) {
     const auto made = constraints_->Make(
-        {.kind = kind, .tools = {{"get", R"({"type": "nosuch"})"}}, .format = ToolFormat::kHermes});
+        {.kind = kind, .tools = {{"get", R"({"type": "nosuch"})"}}, .format = ToolFormat::kHermes},
+        {});
     ASSERT_FALSE(made);
     EXPECT_NE(made.error().message.find("Unsupported type \"nosuch\""), std::string::npos);
   }

@@ -1,3 +1,4 @@
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -62,8 +63,8 @@ class GrammarConstraints final : public ConstraintFactory {
   }
 
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
-      const ConstraintSpec& spec) const override {
-    WINNOW_ASSIGN(grammar::Matcher matcher, MakeMatcher(spec));
+      const ConstraintSpec& spec, const std::function<bool()>& cancelled) const override {
+    WINNOW_ASSIGN(grammar::Matcher matcher, MakeMatcher(spec, cancelled));
     if (spec.kind == ConstraintSpec::Kind::kAutoCalls) {
       const chat::AnswerOptions options = {.tools = spec.format,
                                            .starts_in_reasoning = spec.starts_in_reasoning};
@@ -77,19 +78,20 @@ class GrammarConstraints final : public ConstraintFactory {
   }
 
  private:
-  Result<grammar::Matcher> MakeMatcher(const ConstraintSpec& spec) const {
+  Result<grammar::Matcher> MakeMatcher(const ConstraintSpec& spec,
+                                       const std::function<bool()>& cancelled) const {
     const grammar::GrammarSet& of_calls = call_grammars_ ? *call_grammars_ : grammars_;
     std::vector<grammar::ToolSchema> tools;
     for (const auto& tool : spec.tools) tools.push_back({tool.name, tool.parameters});
     switch (spec.kind) {
       case ConstraintSpec::Kind::kJsonSchema:
-        return grammars_.JsonSchema(spec.text);
+        return grammars_.JsonSchema(spec.text, cancelled);
       case ConstraintSpec::Kind::kGrammar:
-        return grammars_.Gbnf(spec.text);
+        return grammars_.Gbnf(spec.text, cancelled);
       case ConstraintSpec::Kind::kCalls:
-        return of_calls.Calls(CallSyntaxFrom(spec), tools);
+        return of_calls.Calls(CallSyntaxFrom(spec), tools, cancelled);
       case ConstraintSpec::Kind::kAutoCalls:
-        return of_calls.CallAfterMarker(BegunCallSyntaxFrom(spec), tools);
+        return of_calls.CallAfterMarker(BegunCallSyntaxFrom(spec), tools, cancelled);
       case ConstraintSpec::Kind::kNone:
         break;
     }

@@ -1,8 +1,11 @@
 #include "server/openai/constraint_queue.h"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace winnow::server {
 namespace {
@@ -13,10 +16,11 @@ ApiError Ending() {
   return {.status = 503, .message = "the server is shutting down", .code = "unavailable"};
 }
 
-ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const ConstraintSpec& spec) {
+ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const ConstraintSpec& spec,
+                              const std::function<bool()>& cancelled) {
   // Running out of memory ends this request, not the thread.
   try {
-    auto made = factory.Make(spec);
+    auto made = factory.Make(spec, cancelled);
     if (made) return std::move(made).value();
     return ApiError{
         .status = 400, .message = spec.field + ": " + made.error().message, .param = spec.field};
@@ -28,17 +32,33 @@ ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const Constraint
   }
 }
 
+// Moves those whose clients have gone to `gone`.
+void RemoveCancelled(std::deque<ConstraintQueue::Job>& jobs,
+                     std::vector<ConstraintQueue::Job>& gone) {
+  const auto has_client = [](const ConstraintQueue::Job& job) { return !job.cancelled(); };
+  const auto first = std::stable_partition(jobs.begin(), jobs.end(), has_client);
+  std::move(first, jobs.end(), std::back_inserter(gone));
+  jobs.erase(first, jobs.end());
+}
+
 }  // namespace
 
-ConstraintQueue::ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory)
-    : factory_(std::move(factory)) {}
+ConstraintQueue::ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory,
+                                 std::chrono::milliseconds patience)
+    : factory_(std::move(factory)), patience_(patience) {}
 
 ConstraintQueue::~ConstraintQueue() { Stop(); }
 
 void ConstraintQueue::Make(Job job) {
   const std::string field = job.spec.field;
+  std::vector<Job> gone;  // destroyed after the lock is released
   std::unique_lock lock(mutex_);
-  if (stopped_ || waiting_.size() >= kMaxWaiting) {
+  const auto is_full = [&] { return waiting_.size() + again_.size() >= kMaxWaiting; };
+  if (is_full()) {
+    RemoveCancelled(waiting_, gone);
+    RemoveCancelled(again_, gone);
+  }
+  if (stopped_ || is_full()) {
     const bool stopped = stopped_;
     lock.unlock();
     if (stopped) return job.done(Ending());
@@ -58,17 +78,42 @@ void ConstraintQueue::Make(Job job) {
 void ConstraintQueue::Run() {
   for (;;) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty() || !again_.empty(); });
     if (stopped_) return;
-    const Job job = std::move(waiting_.front());
-    waiting_.pop_front();
+    const bool for_good = waiting_.empty();
+    std::deque<Job>& jobs = for_good ? again_ : waiting_;
+    Job job = std::move(jobs.front());
+    jobs.pop_front();
     lock.unlock();
     // An exception from a callback ends its job, not the thread that serves all jobs.
     try {
-      if (!job.cancelled()) job.done(Made(*factory_, job.spec));
+      if (Do(job, for_good)) continue;
     } catch (const std::exception&) {
+      continue;
     }
+    lock.lock();
+    again_.push_back(std::move(job));
   }
+}
+
+bool ConstraintQueue::Do(const Job& job, bool for_good) {
+  if (job.cancelled()) return true;
+  const auto start = std::chrono::steady_clock::now();
+  bool gives_way = false;
+  Outcome made = Made(*factory_, job.spec, [&] {
+    if (stopped_ || job.cancelled()) return true;
+    if (for_good || std::chrono::steady_clock::now() - start < patience_) return false;
+    const std::lock_guard lock(mutex_);
+    gives_way = !waiting_.empty();
+    return gives_way;
+  });
+  if (stopped_) {
+    job.done(Ending());
+  } else if (!job.cancelled()) {
+    if (gives_way) return false;
+    job.done(std::move(made));
+  }
+  return true;
 }
 
 void ConstraintQueue::Stop() {
@@ -81,6 +126,9 @@ void ConstraintQueue::Stop() {
   changed_.notify_all();
   for (const Job& job : left) job.done(Ending());
   if (thread_.joinable()) thread_.join();
+  left.clear();
+  left.swap(again_);  // nothing else touches it now
+  for (const Job& job : left) job.done(Ending());
 }
 
 }  // namespace winnow::server

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -13,34 +15,42 @@
 namespace winnow::server {
 
 // Makes constraints one after another on its own thread: compiling a schema can take seconds, and
-// other requests must not wait for it. Thread-safe.
+// other requests must not wait for it. A job that takes longer than `patience` while others wait
+// is stopped and begun again, for good, when none waits that has not had its turn. Thread-safe.
 class ConstraintQueue {
  public:
   // `factory` may be null; then Make must not be called.
-  explicit ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory);
+  explicit ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory,
+                           std::chrono::milliseconds patience = std::chrono::seconds(2));
   ~ConstraintQueue();  // Stop
 
   using Outcome = std::variant<std::unique_ptr<runtime::TokenConstraint>, ApiError>;
   struct Job {
     ConstraintSpec spec;
-    std::function<bool()> cancelled;            // the client has gone; called on the queue's thread
-    std::function<void(Outcome outcome)> done;  // called on that thread, or in Make if refused
+    // Whether the client has gone: the job is not begun, or ended early, without a call of `done`.
+    // Called often, on the queue's thread and in Make.
+    std::function<bool()> cancelled;
+    std::function<void(Outcome outcome)> done;  // called on the queue's thread, or in Make or Stop
   };
   // Exceptions from `cancelled` and `done` on the queue's thread end that job only. Throws if the
   // thread cannot start, which the first job does. Errors, passed to `done`: the factory's (400),
-  // 429 if 64 jobs wait already, 503 once stopped.
+  // 429 if 64 jobs wait whose clients have not gone, 503 once stopped.
   void Make(Job job);
-  // Waits for the constraint being made; jobs that wait get a 503.
+  // Jobs that wait or run get a 503. Waits until the factory ends the running one, which is
+  // cancelled.
   void Stop();
 
  private:
   void Run();
+  bool Do(const Job& job, bool for_good);  // false: it must be begun again
 
   const std::shared_ptr<const ConstraintFactory> factory_;
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> waiting_;
-  bool stopped_ = false;
+  std::deque<Job> again_;  // to be begun again
+  std::atomic<bool> stopped_{false};
   std::thread thread_;  // starts with the first job
 };
 

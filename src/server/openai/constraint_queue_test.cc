@@ -17,14 +17,23 @@ constexpr std::chrono::seconds kDeadline{60};  // a regression fails instead of 
 class SlowFactory final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
-      const ConstraintSpec& spec) const override {
+      const ConstraintSpec& spec, const std::function<bool()>& cancelled) const override {
     ++n_made;
+    if (spec.text == "endless") return Endless(cancelled);
     if (may_go_on.wait_for(kDeadline) != std::future_status::ready) return Error{"waits for ever"};
     if (spec.text == "none") return Error{"is none"};
     if (spec.text == "throws") throw std::bad_alloc();
     return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<testing::FreeConstraint>());
   }
   void GoOn() { gate.set_value(); }
+  // As a compiler that is asked to end now and then.
+  static Error Endless(const std::function<bool()>& cancelled) {
+    const auto until = std::chrono::steady_clock::now() + kDeadline;
+    while (!cancelled() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Error{std::chrono::steady_clock::now() < until ? "ended early" : "was never ended"};
+  }
 
   mutable std::atomic<int> n_made{0};
   std::promise<void> gate;
@@ -38,14 +47,15 @@ struct Asked {
 
 class ConstraintQueueTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Asked> Ask(const std::string& text) {
+  std::shared_ptr<Asked> Ask(const std::string& text) { return Ask(text, queue); }
+  static std::shared_ptr<Asked> Ask(const std::string& text, ConstraintQueue& of) {
     auto asked = std::make_shared<Asked>();
-    queue.Make({.spec = {.kind = ConstraintSpec::Kind::kGrammar, .text = text, .field = "grammar"},
-                .cancelled = [asked] { return asked->cancelled.load(); },
-                .done =
-                    [asked](ConstraintQueue::Outcome outcome) {
-                      asked->promise.set_value(std::move(outcome));
-                    }});
+    of.Make({.spec = {.kind = ConstraintSpec::Kind::kGrammar, .text = text, .field = "grammar"},
+             .cancelled = [asked] { return asked->cancelled.load(); },
+             .done =
+                 [asked](ConstraintQueue::Outcome outcome) {
+                   asked->promise.set_value(std::move(outcome));
+                 }});
     return asked;
   }
   static int Status(Asked& asked) {
@@ -112,6 +122,52 @@ TEST_F(ConstraintQueueTest, WhatACallerThrowsEndsItsJobAlone) {
   EXPECT_EQ(factory->n_made, 2);
 }
 
+TEST_F(ConstraintQueueTest, ClientsThatHaveGoneMakeRoom) {
+  const auto first = Ask("slow");
+  WaitForFirst();
+  std::vector<std::shared_ptr<Asked>> waiting;
+  waiting.reserve(64);
+  for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
+  for (int i = 0; i < 63; ++i) waiting[static_cast<size_t>(i)]->cancelled = true;
+  const auto more = Ask("one more");
+  factory->GoOn();
+  EXPECT_EQ(Status(*waiting.back()), 200);
+  EXPECT_EQ(Status(*more), 200);
+  EXPECT_EQ(factory->n_made, 3);
+}
+
+TEST_F(ConstraintQueueTest, AJobEndsWhenItsClientGoes) {
+  factory->GoOn();
+  const auto endless = Ask("endless");
+  WaitForFirst();
+  const auto next = Ask("next");
+  endless->cancelled = true;
+  EXPECT_EQ(Status(*next), 200);
+  EXPECT_EQ(endless.use_count(), 1) << "the job is over";
+  EXPECT_NE(endless->promise.get_future().wait_for(std::chrono::seconds(0)),
+            std::future_status::ready)
+      << "nobody waits for an answer";
+}
+
+TEST_F(ConstraintQueueTest, ALongJobGivesWayToOthers) {
+  factory->GoOn();
+  ConstraintQueue impatient(factory, std::chrono::milliseconds(0));
+  const auto long_one = Ask("endless", impatient);
+  WaitForFirst();
+  EXPECT_EQ(Status(*Ask("next", impatient)), 200);
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  while (factory->n_made < 3 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(factory->n_made, 3) << "it is begun again, and not stopped again";
+  const auto late = Ask("late", impatient);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(factory->n_made, 3);
+  impatient.Stop();
+  EXPECT_EQ(Status(*long_one), 503);
+  EXPECT_EQ(Status(*late), 503);
+}
+
 TEST_F(ConstraintQueueTest, StopAnswersAll) {
   const auto first = Ask("slow"), second = Ask("next");
   WaitForFirst();
@@ -119,8 +175,19 @@ TEST_F(ConstraintQueueTest, StopAnswersAll) {
   EXPECT_EQ(Status(*second), 503);
   factory->GoOn();
   stop.join();
-  EXPECT_EQ(Status(*first), 200);
+  EXPECT_EQ(Status(*first), 503);
   EXPECT_EQ(Status(*Ask("late")), 503);
+}
+
+TEST_F(ConstraintQueueTest, StopEndsTheRunningJob) {
+  const auto endless = Ask("endless"), second = Ask("next");
+  WaitForFirst();
+  const auto start = std::chrono::steady_clock::now();
+  queue.Stop();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline / 2);
+  EXPECT_EQ(Status(*endless), 503);
+  EXPECT_EQ(Status(*second), 503);
+  EXPECT_EQ(factory->n_made, 1);
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ using Kind = ConstraintSpec::Kind;
 class Recorder final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
-      const ConstraintSpec& spec) const override {
+      const ConstraintSpec& spec, const std::function<bool()>& cancelled) const override {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     ++n_begun;
-    while (holds && std::chrono::steady_clock::now() < until) {
+    while (holds && !cancelled() && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     const std::lock_guard lock(mutex);
@@ -242,6 +242,18 @@ TEST_F(ConstraintsTest, WhoHasGoneSubmitsNothing) {
   const auto last = Ask("/completion", R"({"prompt": "he", "grammar": "last"})");
   EXPECT_EQ(last->status(), 200);
   EXPECT_EQ(recorder->specs.size(), 2U);
+}
+
+TEST_F(ConstraintsTest, ServersThatEndDoNotWaitForSchemas) {
+  recorder->holds = true;
+  const auto slow = fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})");
+  const auto next = fixture.Post("/completion", R"({"prompt": "he", "grammar": "next"})");
+  fixture.service.SetDraining();
+  for (const auto& answer : {slow, next}) {
+    answer->Wait();
+    EXPECT_EQ(answer->status(), 503);
+  }
+  EXPECT_TRUE(recorder->holds);
 }
 
 TEST(NoConstraintsTest, ErrorsNameTheOption) {

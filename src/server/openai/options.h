@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,9 +41,11 @@ struct ConstraintSpec {
 class ConstraintFactory {
  public:
   virtual ~ConstraintFactory() = default;
-  // Errors (the client's): an invalid schema or grammar, or one too large. May take seconds.
+  // Errors (the client's): an invalid schema or grammar, or one too large. May take two seconds.
+  // Calls `cancelled` often, unless it is empty, and ends early, with any error, once it returns
+  // true.
   virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(
-      const ConstraintSpec& spec) const = 0;
+      const ConstraintSpec& spec, const std::function<bool()>& cancelled) const = 0;
 };
 
 // Settings as written where the server is started ("--metrics"), for messages to clients.

@@ -208,6 +208,11 @@ void Service::SetReady(Backend& backend, const chat::PromptWriter& prompts,
   context_ = context_owner_.get();
 }
 
+void Service::SetDraining() {
+  draining_ = true;
+  Stop();
+}
+
 void Service::Stop() {
   if (constraints_ != nullptr) constraints_->Stop();
 }

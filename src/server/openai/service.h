@@ -25,9 +25,9 @@ class Service {
   void SetReady(Backend& backend, const chat::PromptWriter& prompts,
                 const runtime::SamplerConfig& sampler,
                 std::shared_ptr<const ConstraintFactory> constraints = nullptr);
-  // From now on /health is 503, so that load balancers choose another replica.
-  void SetDraining() { draining_ = true; }
-  // Refuses the requests whose schemas wait to be compiled. Call it before the exchanges end.
+  // From now on /health is 503, so that load balancers choose another replica. Also calls Stop.
+  void SetDraining();
+  // Refuses the requests whose schemas are not compiled yet. Call it before the exchanges end.
   void Stop();
 
   // Never throws; an internal failure is a 500.
