@@ -152,7 +152,8 @@ int Run(Arguments arguments) {
   if (!sampler) return Misuse("run", sampler.error().message);
   log.Debug("seed   " + std::to_string(sampling->seed));
   if (!flags.chat.asked_for() && !store->restored() && model.info().has_chat_template) {
-    log.Info("text   is continued as it is; --jinja makes it a message in the model's chat template");
+    log.Info(
+        "text   is continued as it is; --jinja makes it a message in the model's chat template");
   }
   const auto constraint = MakeConstraint(flags.constraint, model, log);
   if (!constraint) return Fail(constraint.error());
