@@ -1,6 +1,8 @@
 """The kept share of a text, and where kept entries are: for rows about positions and about sizes that a method finds itself."""
+import statistics
+
 from readers import Reader
-from row import cache_bytes, difference, in_mib, key, label, mean_and_error, number_of_samples, scores
+from row import cache_bytes, difference, in_mib, key, label, mean_and_error, number_of_samples, scores, show
 
 
 def by_eighths(output):
@@ -16,8 +18,21 @@ def by_eighths(output):
     return found
 
 
-def eighths_text(numbers):
-    return "kept in each eighth of the text: " + "; ".join(f"`{m}` " + " ".join(f"{x:.0f}" for x in e) for m, e in numbers.items())
+def by_place(*outputs):
+    """{method: {"eighths": mean number of kept entries in each eighth of a text, "early": [share in the first half, its error, texts]}}."""
+    found = {}
+    for output in outputs:
+        for method, counts in by_eighths(output).items():
+            found.setdefault(method, []).append(counts)
+    return {method: {"eighths": [statistics.mean(eighth) for eighth in zip(*texts)],
+                     "early": [*mean_and_error(sum(counts[:4]) / sum(counts) for counts in texts), len(texts)]}
+            for method, texts in found.items()}  # fmt: skip
+
+
+def place_text(numbers):
+    lines = [f"`{method}` {' '.join(f'{x:.0f}' for x in at['eighths'])}, {show(100 * at['early'][0], 100 * at['early'][1], '.0f')} % in the first half"
+             for method, at in numbers.items()]  # fmt: skip
+    return "kept in each eighth of the text: " + "; ".join(lines) + number_of_samples(at["early"][2] for at in numbers.values())
 
 
 def shares_kept(output):

@@ -4,6 +4,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_docs  # noqa: E402
+from row import BED_NAMES  # noqa: E402
 
 BUNDLED = "bundled"
 
@@ -41,16 +42,14 @@ def verdict(row, results):
 
 
 def beds_table(rows, found):
-    """The results of the test beds; rows that none of them has run yet are named below the table."""
-    lines, missing = [], []
-    beds = [model for model in found if model != BUNDLED]
-    for row in rows:
-        there = [model for model in beds if current(row, found[model])]
-        lines += [line(row.name, model, ours(row, found[model]), verdict(row, found[model])) for model in there]
-        if not there:
-            missing.append(f"`{row.name}`")
+    """The results of the test beds; below the table, for each model, the rows that it has not run."""
+    beds = dict.fromkeys([*BED_NAMES, *(model for model in found if model != BUNDLED)])
+    results = {bed: found.get(bed, {}) for bed in beds}
+    lines = [line(row.name, bed, ours(row, results[bed]), verdict(row, results[bed])) for row in rows for bed in beds if current(row, results[bed])]
+    missing = {bed: [f"`{row.name}`" for row in rows if not current(row, results[bed])] for bed in beds}
+    parts = [f"{bed} has not run {'any of these rows' if len(names) == len(rows) else ', '.join(names)}" for bed, names in missing.items() if names]
     head = ["| row | model | ours | verdict |", "| --- | --- | --- | --- |", *lines, ""] if lines else []
-    return head + ([f"Not run there yet: {', '.join(missing)}."] if missing else [])
+    return head + ["; ".join(parts) + "."] if parts else head
 
 
 def found_by(rows, found):
@@ -72,8 +71,9 @@ def write_page(path, module, found):
     lines = [f"# {module.TITLE}, row by row", "", "<!-- Written by bench/papers/run.py from bench/papers/rows; edit there. -->", "",
              module.INTRO.strip(), "",
              f"To repeat: `python3 bench/papers/run.py --paper {name}`; numbers with standard errors and differences: [{name}.json]({name}.json). "
-             "n is the number of samples; MiB are those of keys, values and state, where the run recorded them. Differences of less "
-             "than two standard errors are called open.", "",
+             "± is the standard error, n the number of samples; MiB are those of keys, values and state, where the run recorded them. A verdict "
+             "on a difference needs its 95 % confidence interval (Student's t, paired where both saw the same samples) on one side of 0; "
+             "otherwise it is open. Probes without ± report means, and the verdict is on these.", "",
              "| row | paper | claim | paper's number | ours | verdict |", "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     lines += [line(row.name, row.source, row.claim, row.number, ours(row, bundled), verdict(row, bundled)) for row in rows]
     if on_beds := [row for row in rows if row.on_beds]:

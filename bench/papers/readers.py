@@ -5,7 +5,7 @@ The line and the verdict are made from the numbers in the JSON, so that a page c
 import dataclasses
 from collections.abc import Callable
 
-from row import cache_bytes, difference, groups, in_mib, key, label, mean_and_error, number_of_samples, scores, show
+from row import cache_bytes, difference, groups, in_mib, key, label, mean_and_error, number_of_samples, quotient, scores, show
 from verdicts import MEASURED, claims_hold, faster_as_published, is_close
 
 
@@ -107,11 +107,11 @@ def times_full(score, method, published, form=".2f"):
         for output in outputs:
             for group in groups(output):
                 found, at_once, size = scores(output, score, group), scores(output, "sequences", group), cache_bytes(output, group)
-                full, _ = mean_and_error(found["full", ""].values())
+                full = mean_and_error(found["full", ""].values())
                 for way, values in found.items():
                     name = key((group, way[1])) if way[0] == method else f"{group} full"
                     if way[0] == method:
-                        numbers[name] = [*mean_and_error(value / full for value in values.values()), len(values)]
+                        numbers[name] = [*quotient(mean_and_error(values.values()), full), min(len(values), len(found["full", ""]))]
                     if way[0] in (method, "full"):
                         sequences[name] = mean_and_error(at_once[way].values())[0]
                         sizes[name] = size[way]

@@ -15,7 +15,12 @@ FEW_NEEDLE = NEEDLE.replace("--samples 4", "--samples 2")
 OURS = "not in the paper: choice of ours"
 GIVEN = "values are given, not compared"
 ALONE = "speed is measured only where nothing else runs"
+# Books whose first tokens `probe kept` reads: it reads one sample of a text.
+BOOKS = ("bram-stoker_dracula", "charles-dickens_bleak-house", "charlotte-bronte_jane-eyre", "emily-bronte_wuthering-heights", "jane-austen_emma",
+         "mary-shelley_frankenstein", "thomas-hardy_tess-of-the-durbervilles", "charles-darwin_the-origin-of-species")  # fmt: skip
 SHORT_HOURS = 0.03  # for a row that states none, on one model
+
+BED_NAMES = ("bed-q", "bed-l")  # test beds: models/beds
 
 STREAM = "recent_nll"  # score of a stream: its pieces (--every) are the samples
 
@@ -37,7 +42,8 @@ class Row:
     @property
     def on_beds(self):
         """Whether the test beds run it too: short rows about answers and predictions, not about speed or streams."""
-        return self.beds and bool(self.commands) and not self.hours and all(c.startswith(("eval needle", "eval kld")) for c in self.commands)
+        tasks = ("eval needle", "eval kld", "eval perplexity")
+        return self.beds and bool(self.commands) and not self.hours and all(c.startswith(tasks) for c in self.commands)
 
 
 def scores(output, score, group=None):

@@ -27,11 +27,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "bench")]
 from binary import read_build  # noqa: E402
 from page import BUNDLED, current, write_page  # noqa: E402
-from row import SHORT_HOURS  # noqa: E402
+from row import BED_NAMES, SHORT_HOURS  # noqa: E402
 from watch import watch  # noqa: E402
 
 PAPERS = ["treekv", "refreekv", "d2o", "hbw", "ems"]
-BEDS = {f"bed-{bed}": ROOT / f"models/beds/winnow-bed-{bed}-Q8_0.gguf" for bed in "ql"}
+BEDS = {bed: ROOT / f"models/beds/winnow-{bed}-Q8_0.gguf" for bed in BED_NAMES}
 
 
 def load_rows(paper):

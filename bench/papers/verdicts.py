@@ -1,16 +1,74 @@
-"""Verdicts: the words for what the numbers of a row show about a claim, at two standard errors."""
+"""Verdicts: the words for what the numbers of a row show about a claim, by 95 % confidence intervals."""
+import functools
 import math
 
 IN_KIND = "reproduced in kind"
 NOT = "not reproduced"
-OPEN = "open: within two standard errors"
+OPEN = "open: within the error"
 MEASURED = "measured"
 CLOSE = 0.25  # close means: within this share of the mean loss of the row's methods against the full cache
+LOSSLESS = 0.01  # nothing is lost: less than this share of the full cache's answers, or of its perplexity (nats per token)
 
 
-def sign(mean, error):
-    """The sign of the mean, or 0 if it is within two standard errors (a single sample always is)."""
-    return 0 if mean == 0 or math.isnan(error) or abs(mean) <= 2 * error else math.copysign(1, mean)
+@functools.cache
+def half_width(n):
+    """Half the width of a 95 % confidence interval of a mean, in standard errors: Student's t for n samples."""
+    if n < 2:
+        return math.inf
+
+    def inside(t):
+        """The probability of -t to t [Abramowitz and Stegun 26.7.3, 26.7.4]."""
+        angle, freedom = math.atan(t / math.sqrt(n - 1)), n - 1
+        sine, cosine = math.sin(angle), math.cos(angle)
+        odd = freedom % 2
+        term, total = (cosine if odd else 1.0), 0.0
+        for k in range(1, freedom // 2 + 1):
+            total += term
+            term *= cosine**2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
+        return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < 0.95 else (low, middle)
+    return high
+
+
+def sign(mean, error, n):
+    """The sign of the mean of n samples, or 0 if its 95 % confidence interval holds 0 (that of a single sample always does)."""
+    return 0 if mean == 0 or math.isnan(error) or abs(mean) <= half_width(n) * error else math.copysign(1, mean)
+
+
+def at_most(mean, error, n, limit):
+    """Whether a mean is at most a limit: 1 if its interval is below, -1 if it is above, else 0."""
+    return -sign(mean - limit, error, n)
+
+
+def loss_limit(loss, error, n, of_answers):
+    """The largest loss that n samples do not exclude, at 95 %. Answers without any difference exclude a loss by their number only
+    [Clopper and Pearson]."""
+    if math.isnan(error):
+        return math.inf
+    if of_answers and error == 0:
+        return loss + 1 - 0.025 ** (1 / n)
+    return loss + half_width(n) * error
+
+
+def nothing_lost(loss, error, n, of_answers):
+    """The verdict on a claim that nothing is lost, with the margin LOSSLESS: answers as a share, or nats per token."""
+    limit = loss_limit(loss, error, n, of_answers)
+    if limit <= LOSSLESS:
+        return IN_KIND
+    if sign(loss - LOSSLESS, error, n) > 0:
+        return NOT
+    shown = f"{100 * limit:.0f} points" if of_answers else f"{limit:.3f} nats"
+    return f"open: a loss of up to {shown} is not excluded"
+
+
+def ours(verdict):
+    """A verdict on a claim that is ours and not the paper's."""
+    words = {IN_KIND: "holds", NOT: "does not hold"}
+    return lambda found: f"not in the paper; {words.get(verdict(found), verdict(found))} here"
 
 
 def of_signs(signs):
@@ -39,8 +97,8 @@ def yes_or_no(holds):
 
 
 def apart(found, a, b, lower=False):
-    """Yields (mean, error) by which `a` is better than `b`, at every budget that both have. Paired if the difference is stored; else from the two
-    means as independent."""
+    """Yields (mean, error, samples) by which `a` is better than `b`, at every budget that both have. Paired if the difference is stored; else from
+    the two means as independent."""
     ways = {tuple(name.partition(" ")[::2]): numbers for name, numbers in found["numbers"].items()}
     kept = found.get("differences") or {}
     for (method, budget), own in ways.items():
@@ -54,13 +112,13 @@ def apart(found, a, b, lower=False):
         else:
             matches = [(budget, other)]
         for at, numbers in matches:
-            if there := kept.get(f"{a} against {b} {at}".strip()):
-                yield there[0], there[1]
-            elif there := kept.get(f"{b} against {a} {at}".strip()):
-                yield -there[0], there[1]
+            if there := kept.get(f"{a} against {b} {at or budget}".strip()):
+                yield there
+            elif there := kept.get(f"{b} against {a} {at or budget}".strip()):
+                yield -there[0], *there[1:]
             else:
                 mean = own[0] - numbers[0]
-                yield -mean if lower else mean, math.hypot(own[1], numbers[1])
+                yield -mean if lower else mean, math.hypot(own[1], numbers[1]), min(own[2], numbers[2])
 
 
 def claims_hold(claims, lower=False):
@@ -68,29 +126,37 @@ def claims_hold(claims, lower=False):
     return lambda found: of_signs([sign(*d) for a, b in claims for d in apart(found, a, b, lower)])
 
 
+def within(mean, error, n, tolerance):
+    """1 if the whole 95 % interval of a difference is within a tolerance of 0, -1 if all of it is outside, else 0."""
+    around = half_width(n) * error
+    return 1 if abs(mean) + around <= tolerance else -1 if abs(mean) - around > tolerance else 0
+
+
 def is_close(best, lower=False):
-    """A verdict function: all other methods are close to `best`, within CLOSE of the row's mean loss, errors included."""
+    """A verdict function: all other methods are close to `best`, within CLOSE of the row's mean loss, errors included. Where answers are compared
+    and a method has fewer right ones than this tolerance, nothing could differ by more."""
 
     def verdict(found):
         numbers = found["numbers"]
         losses = [abs(value[0] - numbers["full"][0]) for name, value in numbers.items() if name != "full"]
         tolerance = CLOSE * sum(losses) / len(losses)
+        if not lower and min(value[0] for value in numbers.values()) <= tolerance:
+            return "open: nearly all is lost, too little is left to differ"
         methods = dict.fromkeys(name.partition(" ")[0] for name in numbers)
         signs = []
-        for mean, error in (d for m in methods if m not in ("full", best) for d in apart(found, best, m, lower)):
-            signs.append(1 if abs(mean) + 2 * error <= tolerance else -1 if abs(mean) - 2 * error > tolerance else 0)
+        for difference in (d for m in methods if m not in ("full", best) for d in apart(found, best, m, lower)):
+            signs.append(within(*difference, tolerance))
         return of_signs(signs)
 
     return verdict
 
 
 def faster_as_published(found, published):
-    """Compares with the paper's ratios, {group and budget, or group: times the full cache's}: reproduced in kind is at least half of the paper's gain,
-    by two standard errors. A cell that the paper lacks is compared with the paper's smallest ratio."""
+    """Compares with the paper's ratios, {group and budget, or group: times the full cache's}: reproduced in kind is at least half of the paper's
+    gain, by the 95 % interval. A cell that the paper lacks is compared with the paper's smallest ratio."""
     signs = []
-    for name, (mean, error, *_) in found["numbers"].items():
+    for name, (mean, error, n, *_) in found["numbers"].items():
         ratio = published.get(name) or published.get(name.partition(" ")[0]) or min(published.values())
-        wanted = 1 + (ratio - 1) / 2
-        signs.append(1 if mean - 2 * error >= wanted else -1 if mean + 2 * error < wanted else 0)
-    slower = sum(mean <= 1 for mean, *_ in found["numbers"].values())
-    return of_signs(signs) + (f" (no faster than the full cache in {slower})" if slower else "")
+        signs.append(sign(mean - 1 - (ratio - 1) / 2, error, n))
+    slower = sum(sign(mean - 1, error, n) <= 0 for mean, error, n, *_ in found["numbers"].values())
+    return of_signs(signs) + (f" (not shown to be faster than the full cache in {slower})" if slower else "")

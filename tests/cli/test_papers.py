@@ -62,8 +62,8 @@ class Readers(unittest.TestCase):
     def test_noise_does_not_help_a_claim(self):
         retrieves = importlib.import_module("rows.ems").retrieves("ems:x=1", 0.5)
         full = [1] * 8
-        for own, verdict in (([1] * 8, "reproduced in kind"), ([0] * 8, "not reproduced"), ([1, 0] * 4, "open: within two standard errors"),
-                             ([1, 0, 0, 0] * 2, "open: within two standard errors")):
+        for own, verdict in (([1] * 8, "reproduced in kind"), ([0] * 8, "not reproduced"), ([1, 0] * 4, "open: within the error"),
+                             ([1, 0, 0, 0] * 2, "open: within the error")):
             # The first method has the same name with a further parameter.
             output = fake_output("exact", **{"full": full, "ems:x=1,y=1": full, "ems:x=1": own})
             self.assertEqual(retrieves([output])["verdict"], verdict, own)
@@ -114,7 +114,7 @@ class Readers(unittest.TestCase):
         self.assertIn("caches flat: not reproduced", row.read(outputs)["verdict"])
 
     def test_speed_is_held_against_the_papers(self):
-        for ratio, verdict in ((2.5, "reproduced in kind"), (1.2, "not reproduced"), (0.9, "not reproduced (no faster than the full cache in 1)")):
+        for ratio, verdict in ((2.5, "reproduced in kind"), (1.2, "not reproduced"), (0.9, "not reproduced (not shown to be faster than the full cache in 1)")):
             self.assertEqual(find_verdict("d2o", "throughput", {"256+1024 ratio 1.0": [ratio, 0.01, 3]}), verdict)
 
     def test_every_half_of_a_claim_is_judged(self):
@@ -131,9 +131,54 @@ class Readers(unittest.TestCase):
     def test_close_is_measured_by_what_is_lost(self):
         ems = find_row("ems", "position").read
         for other, verdict in ((0.21, "reproduced in kind"), (0.13, "not reproduced")):
-            outputs = [fake_output("exact", full=[1, 1], **{"ems": [0, 0], "ems:positions=original": [0, 0]}),
+            outputs = [fake_output("exact", full=[1, 1], **{"ems": [0.5, 0.5], "ems:positions=original": [0.5, 0.5]}),
                        fake_output("kld", full=[0, 0], **{"ems": [0.2, 0.2], "ems:positions=original": [other, other]})]  # fmt: skip
             self.assertEqual(ems(outputs)["verdict"], f"answers reproduced in kind; KLD {verdict}")
+
+    def test_methods_that_answer_nothing_are_not_close(self):
+        outputs = [fake_output("exact", full=[1, 1], **{"ems": [0, 0], "ems:positions=original": [0, 0]}),
+                   fake_output("kld", full=[0, 0], **{"ems": [0.2, 0.2], "ems:positions=original": [0.2, 0.2]})]  # fmt: skip
+        self.assertIn("answers open: nearly all is lost", find_row("ems", "position").read(outputs)["verdict"])
+
+    def test_few_samples_need_a_larger_difference(self):
+        verdicts = importlib.import_module("verdicts")
+        for n, t in ((2, 12.706), (3, 4.303), (5, 2.776), (16, 2.131), (40, 2.023)):
+            self.assertAlmostEqual(verdicts.half_width(n), t, places=3)
+        self.assertEqual([verdicts.sign(0.25, 0.1, n) for n in (1, 4, 16)], [0, 0, 1])
+
+    def test_no_difference_seen_is_not_nothing_lost(self):
+        verdicts = importlib.import_module("verdicts")
+        for loss, error, n, of_answers, verdict in ((0, 0, 40, True, "open: a loss of up to 9 points is not excluded"), (0, 0, 1000, True, "reproduced in kind"),
+                                                    (0.005, 0.001, 16, False, "reproduced in kind"), (0.1, 0.01, 16, False, "not reproduced"),
+                                                    (0.005, 0.003, 16, False, "open: a loss of up to 0.011 nats is not excluded")):  # fmt: skip
+            self.assertEqual(verdicts.nothing_lost(loss, error, n, of_answers), verdict)
+
+    def test_the_error_of_the_full_caches_speed_counts(self):
+        read = find_row("d2o", "throughput").read
+        output = fake_output("tokens_per_second", **{"full": [9, 10, 11], "d2o:total=true,gate_scale=length": [20, 20, 20]})
+        for sample in output["samples"]:
+            for result in sample["results"]:
+                result["scores"]["sequences"] = 1
+        mean, error, n = read([output])["numbers"]["g"]
+        self.assertAlmostEqual(mean, 2)
+        self.assertAlmostEqual(error, 2 * 0.1 / 3**0.5)
+        self.assertEqual(n, 3)
+
+    def test_budgets_of_one_method_are_paired(self):
+        output = {"samples": [{"sample": i, "group": "g", "results": [
+            {"method": "ems", "budget": budget, "scores": {"exact": i % 4 + more}, "cache_bytes": 1} for budget, more in (("a", 0), ("b", 0.1 + 0.01 * (i % 2)))]
+            + [{"method": "full", "budget": "", "scores": {"exact": 9}, "cache_bytes": 1}]} for i in range(16)]}  # fmt: skip
+        self.assertEqual(find_row("ems", "budgets").read([output])["verdict"], "grows with the budget: reproduced in kind")
+
+    def test_the_best_block_may_be_the_same_everywhere(self):
+        row, hbw = find_row("hbw", "block"), importlib.import_module("rows.hbw")
+        for best, verdict in ((dict.fromkeys(hbw.BUDGETS, 8), "the best size grows: open: within the error"),
+                              (dict(zip(hbw.BUDGETS, (2, 4, 8))), "reproduced in kind; as good as the best"),
+                              (dict(zip(hbw.BUDGETS, (8, 4, 2))), "the best size grows: not reproduced")):  # fmt: skip
+            output = {"samples": [{"sample": i, "group": "g", "results": [
+                {"method": f"hbw:block={size}", "budget": f"size {budget}", "scores": {"exact": 1 if size == best[budget] else 0.1 + 0.01 * (i % 2)}}
+                for budget in hbw.BUDGETS for size in hbw.SIZES]} for i in range(8)]}  # fmt: skip
+            self.assertIn(verdict, row.read([output])["verdict"])
 
     def test_keeping_more_does_not_win(self):
         row = find_row("refreekv", "ranking")
@@ -212,6 +257,16 @@ class Papers(CliTest):
             for row in load_rows(paper):
                 if row.on_beds:
                     self.assertFalse(row.hours or row.timed, row.name)
+
+    def test_rows_that_a_bed_has_not_run_are_named(self):
+        page, rows = importlib.import_module("page"), [row for row in load_rows("treekv") if row.on_beds]
+        self.assertIn("sliding", [row.name for row in rows])
+        sliding = find_row("treekv", "sliding")
+        result = {"commands": sliding.commands, **sliding.read([fake_output("nll", full=[1, 1], **{method: [1, 1] for method in (
+            "streaming", "treekv", *importlib.import_module("rows.treekv").SHORT)})])}  # fmt: skip
+        last = page.beds_table(rows, {"bundled": {}, "bed-q": {"sliding": result}})[-1]
+        self.assertIn("bed-q has not run `sliding-4k`", last)
+        self.assertIn("bed-l has not run any of these rows", last)
 
     def test_a_result_of_another_command_is_not_shown(self):
         page, row = importlib.import_module("page"), find_row("ems", "tau")

@@ -2,8 +2,9 @@
 import math
 
 from readers import Reader, compare, field, measured, times_full
-from row import ALONE, FEW_KLD, GIVEN, KLD, NEEDLE, OURS, STREAM, Row, mean_and_error, number_of_samples, prefill_times, scores, show
-from verdicts import of_parts, yes_or_no
+from row import (ALONE, FEW_KLD, GIVEN, KLD, NEEDLE, OURS, STREAM, Row, mean_and_error, number_of_samples, prefill_times, quotient, scores,
+                 show)  # fmt: skip
+from verdicts import at_most, claims_hold, of_parts, of_signs, ours, sign, yes_or_no
 
 TITLE = "D2O"
 INTRO = """
@@ -13,15 +14,16 @@ and codes hidden in the text. `total=true` makes all layers together hold the bu
 `bytes` and `policy` compare them at equal bytes.
 """
 D2O = "d2o:total=true,gate_scale=length"
+SPARED = f"{D2O},into_sinks=false"
 SWEEP = f"{KLD} --kv-ratio 0.2"
 BYTES = f"{KLD} --equal-bytes 0.2"
 PUBLISHED = {"256+1024": 2.30, "512+2048": 2.41, "1024+4096": 2.75, "2048+8192": 3.00}  # Table 3: tokens per second, as a multiple of the full model's
 SMALL = 1  # largest share of a run that reading the prompt takes, in per cent (Table 8)
 
 
-def sweep(name, source, claim, number, variants, reverse=False, best=D2O, protocol=KLD, note="", over=()):
+def sweep(name, source, claim, number, variants, best=D2O, protocol=KLD, note="", over=(), verdict=None):
     methods = [best] + [f"{best},{variant}" for variant in variants]
-    read = compare("kld", best=best, lower=True, reverse=reverse, over=tuple(f"{best},{variant}" for variant in over))
+    read = compare("kld", best=best, lower=True, over=tuple(f"{best},{variant}" for variant in over), verdict=verdict)
     return Row(name, source, claim, number, [f"{protocol} --kv-ratio 0.2 --kv-method {','.join(methods)}"],
                measured(read) if claim in (GIVEN, OURS) else read, note=note)  # fmt: skip
 
@@ -32,9 +34,9 @@ def measure_prefill(outputs):
     numbers = {}
     for group, way, seconds, full in prefill_times(outputs[0]):
         runs = scores(outputs[0], "total_s", group)[way].values()
-        total, _ = mean_and_error(runs)
+        total = mean_and_error(runs)
         added = seconds[0] - full[0], math.hypot(seconds[1], full[1])
-        numbers[group] = [*(100 * x / total for x in (*seconds, *added)), len(runs)]
+        numbers[group] = [*(100 * x for share in (seconds, added) for x in quotient(share, total)), len(runs)]
     return {"numbers": numbers}
 
 
@@ -45,9 +47,9 @@ def prefill_text(found):
 
 
 def prefill_verdict(found):
-    shares = [(share, error) for share, error, *_ in found["numbers"].values()]
-    falls = all(a[0] - b[0] > 2 * math.hypot(a[1], b[1]) for a, b in zip(shares, shares[1:]))
-    return of_parts({f"less than {SMALL} %": yes_or_no(max(share + 2 * error for share, error in shares) < SMALL), "falling": yes_or_no(falls)})
+    shares = [(share, error, n) for share, error, _, _, n in found["numbers"].values()]
+    falls = [sign(a[0] - b[0], math.hypot(a[1], b[1]), min(a[2], b[2])) for a, b in zip(shares, shares[1:])]
+    return of_parts({f"less than {SMALL} %": of_signs([at_most(*share, SMALL) for share in shares]), "falling": of_signs(falls)})
 
 
 def deeper_is_sparser(variances):
@@ -79,7 +81,8 @@ ROWS = [
     sweep("merge", "Table 6 (weights)", "weighted merging beats the plain mean", "CoQA 58.2 weighted, 56.2 mean", ["merge=average", "merge=code"],
           over=("merge=average",), note="`merge=code`, the weights of the authors' code, is not judged"),
     sweep("ratio", "Table 7 (N:M)", "3:1 beats 1:1 and 1:3", "CoQA 58.2, 56.5, 55.4", ["important=1", "important=1,recent=3"]),
-    sweep("sinks", "ours", "sparing the first tokens from merges helps (docs/study)", "not in the paper", ["into_sinks=false"], reverse=True),
+    sweep("sinks", "none: a claim of docs/study", "sparing the first tokens from merges helps", "not in the paper", ["into_sinks=false"],
+          verdict=ours(claims_hold([(SPARED, D2O)], lower=True))),
     sweep("parameters", "gate, alpha, beta", GIVEN, "alpha 2 to 4, beta 0.5 to 0.9", [f"gate={g}" for g in (25, 50, 200)]
           + ["alpha=1.5", "alpha=3", "alpha=4", "beta=0.1", "beta=0.7", "beta=0.9"], protocol=FEW_KLD, note="on half the texts"),
     sweep("reduce", "reduce", OURS, "of the group nothing is said", ["reduce=max", "reduce=sum"], best="d2o:layer_policy=uniform", protocol=FEW_KLD,
