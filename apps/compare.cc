@@ -42,10 +42,9 @@ FlagTable MakeTable(CompareFlags& flags) {
   FlagTable table(
       "compare", "[-m FILE] -f FILE -q QUESTION --kv-method LIST --kv-size LIST [flags]",
       "Answers a question about a document, or, with --hide-question, several questions asked "
-      "after "
-      "the document was compressed, under the full cache and under each method, with the cost of "
-      "each and its distance from the full cache. Answers are greedy; the KL divergence is that of "
-      "the next-token distributions along "
+      "after the document was compressed, under the full cache and under each method, with the "
+      "cost of each and its distance from the full cache. Answers are greedy; the KL divergence is "
+      "that of the next-token distributions along "
       "the full cache's answer. Times are of one run; 'winnow bench' measures them.");
   table.Group("Text");
   table.Add({"-f", "--file"}, "FILE", "the document, '-' for standard input", &flags.document.file);
