@@ -344,8 +344,8 @@ TEST_F(LargeVocabularyTest, SchemasAndCalls) {
   for (const Json& one : {Json::object(), schema, length}) {
     Try(one.dump().substr(0, 60), kCompiled, [&] { return grammars_.JsonSchema(one.dump()); });
   }
-  std::vector<ToolSchema> tools;
-  for (int i = 0; i < 5; ++i) tools.push_back({"tool" + std::to_string(i), schema.dump()});
+  std::vector<ToolSchema> tools(5, {"", schema.dump()});
+  for (size_t i = 0; i < tools.size(); ++i) tools[i].name = "tool" + std::to_string(i);
   TryCalls("tools", kCompiled, tools);
 }
 
