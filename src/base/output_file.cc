@@ -211,6 +211,7 @@ Result<void> WriteWholeFile(const std::string& path, std::string_view bytes) {
 
 std::string_view TargetOfTemporary(std::string_view name) {
   if (!name.starts_with('.') || !name.ends_with(kTemporary)) return {};
+  if (name.size() <= kTemporary.size()) return {};  // ".tmp" is no such name
   name.remove_prefix(1);
   name.remove_suffix(kTemporary.size());
   // False: the name does not end with `mark` and digits, which are cut off.

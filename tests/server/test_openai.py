@@ -21,7 +21,7 @@ def is_same_but_for_rounding(one, other):
         return one["text"] == other["text"]
     top = other["logprobs"]["top_logprobs"][parts_at]
     a, b = (top.get(tokens[i][parts_at], -math.inf) for i in (0, 1))
-    return abs(a - b) < 0.02
+    return abs(a - b) < 0.1  # 8-bit activations may round to a neighbouring step
 
 
 class Chat(ServerTest):

@@ -214,7 +214,8 @@ TEST(PagesTest, MethodsAreThoseOfTheEngine) {
   EXPECT_EQ(TextAt(body, "object"), "list");
   EXPECT_EQ(TextAt(body, "data.0.id"), "full");
   EXPECT_EQ(TextAt(body, "data.0.object"), "method");
-  const auto& list = std::get<report::List>(At(body, "data").data);
+  const report::Value data = At(body, "data");
+  const auto& list = std::get<report::List>(data.data);
   const auto is = [&](const std::string& id, const std::string& what) {
     for (size_t i = 0; i < list.size(); ++i) {
       const std::string at = "data." + std::to_string(i) + ".";
