@@ -16,7 +16,9 @@ namespace winnow::tokenizer {
 // StringIndex. Symbols are >= 0.
 class PairTable {
  public:
-  explicit PairTable(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)) {}
+  explicit PairTable(size_t n_pairs, uint64_t seed = RandomSeed(),
+                     uint64_t multiplier = RandomSeed())
+      : seed_(seed), multiplier_(multiplier | 1), slots_(std::bit_ceil(2 * n_pairs + 2)) {}
 
   // Ignores a pair that is already known: the first rank counts.
   void Add(int32_t left, int32_t right, Merge merge) {
@@ -63,8 +65,8 @@ class PairTable {
     return at;
   }
 
-  uint64_t seed_ = RandomSeed();
-  uint64_t multiplier_ = RandomSeed() | 1;
+  uint64_t seed_;
+  uint64_t multiplier_;
   std::vector<Slot> slots_;
 };
 

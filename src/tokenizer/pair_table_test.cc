@@ -46,5 +46,25 @@ TEST(PairTable, PairsMadeToCollideAreSpread) {
   for (const auto& [left, right] : pairs) EXPECT_EQ(table.Find(left, right)->id, right);
 }
 
+// Whoever knows the seeds can make pairs collide, so each table has others.
+TEST(PairTable, PairsThatCollideUnderASeedAreSpreadUnderOthers) {
+  constexpr uint64_t kSeed = 7, kMultiplier = 0x9E3779B97F4A7C15u;
+  constexpr size_t kPairs = 1000;  // in 2,048 slots
+  Pairs pairs;
+  for (int32_t left = 0; pairs.size() < kPairs; ++left) {
+    const auto product =
+        static_cast<unsigned __int128>((static_cast<uint64_t>(left) << 32 | 1) ^ kSeed) *
+        kMultiplier;
+    const auto hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+    if ((hash & 2047) == 0) pairs.emplace_back(left, 1);
+  }
+  const auto max_probes = [&](PairTable table) {
+    for (const auto& [left, right] : pairs) table.Add(left, right, {.priority = 0, .id = left});
+    return table.MaxProbes();
+  };
+  EXPECT_EQ(max_probes(PairTable(kPairs, kSeed, kMultiplier)), kPairs);
+  EXPECT_LT(max_probes(PairTable(kPairs)), kPairs / 4);
+}
+
 }  // namespace
 }  // namespace winnow::tokenizer

@@ -22,8 +22,8 @@ uint64_t HashBytes(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-StringIndex::StringIndex(std::span<const std::string_view> strings)
-    : seed_(RandomSeed()), strings_(strings), slots_(std::bit_ceil(2 * strings.size() + 2)) {
+StringIndex::StringIndex(std::span<const std::string_view> strings, uint64_t seed)
+    : seed_(seed), strings_(strings), slots_(std::bit_ceil(2 * strings.size() + 2)) {
   const size_t mask = slots_.size() - 1;
   for (size_t place = 0; place < strings.size(); ++place) {
     const uint32_t hash = Hash(strings[place]);

@@ -21,7 +21,7 @@ class StringIndex {
  public:
   StringIndex() = default;
   // If a string occurs several times, the last index is found, as in llama.cpp.
-  explicit StringIndex(std::span<const std::string_view> strings);
+  explicit StringIndex(std::span<const std::string_view> strings, uint64_t seed = RandomSeed());
 
   // -1 if absent.
   int32_t Find(std::string_view text) const;

@@ -67,9 +67,18 @@ TEST(StringIndex, StringsMadeToCollideAreSpread) {
   }
 }
 
-TEST(StringIndex, SeedsDiffer) {
-  EXPECT_NE(RandomSeed(), RandomSeed());
-  EXPECT_NE(HashBytes("winnow", 1), HashBytes("winnow", 2));
+// Whoever knows the seed can make strings collide, so each index has another one.
+TEST(StringIndex, StringsThatCollideUnderASeedAreSpreadUnderOthers) {
+  constexpr uint64_t kSeed = 7;
+  constexpr size_t kStrings = 1000;  // in 2,048 slots
+  std::vector<std::string> strings;
+  for (uint64_t i = 0; strings.size() < kStrings; ++i) {
+    const std::string text = std::to_string(i);
+    if ((HashBytes(text, kSeed) & 2047) == 0) strings.push_back(text);
+  }
+  const std::vector<std::string_view> views = Views(strings);
+  EXPECT_EQ(StringIndex(views, kSeed).MaxProbes(), kStrings);
+  EXPECT_LT(StringIndex(views).MaxProbes(), kStrings / 4);
 }
 
 }  // namespace
