@@ -247,8 +247,9 @@ Result<StopReason> Conversation::AnswerLast() {
     return DropMessage(
         "with this message the conversation is " + std::to_string(tokens.size()) +
         " tokens, the context holds " + std::to_string(session_.capacity()) +
-        ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
-        std::to_string(static_cast<int64_t>(tokens.size()) + kTokensOfAnAnswer) + " holds it" +
+        ": the message is left out; " + (alone || texts_.document ? "" : "/clear starts anew, ") +
+        "-c " + std::to_string(static_cast<int64_t>(tokens.size()) + kTokensOfAnAnswer) +
+        " holds it" +
         (evicts() ? ""
                   : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
                     "texts of any length"));

@@ -197,6 +197,8 @@ class Chat(CliTest):
     def test_a_document_too_long_is_refused_with_what_would_hold_it(self):
         document = self.file("long.txt", "the " * 600)
         self.assert_failed(self.chat(["the house"], "-f", document), "the document is", "the context holds 512", "-c ", "holds it")
+        outcome = self.chat(["the house", "the " * 600], "-f", self.file("short.txt", "the tree"))
+        self.assertRegex(outcome.err, r"the message is left out; -c \d+ holds it")
         # An answer that reaches the end of the context ends there; the document and the next question stay.
         document = self.file("nearly.txt", "the " * 480)
         outcome = self.assert_done(self.chat(["the house", "the house"], "-f", document, "-n", "100"))
