@@ -174,6 +174,8 @@ void AddRestRows(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
                  std::span<const cache::Slot> order, cache::HeadPlan& plan) {
   const auto n = static_cast<int64_t>(evicted.size());
   WINNOW_CHECK(n_rows >= 1 && n_rows <= n);
+  plan.sources.reserve(evicted.size());
+  plan.evict.reserve(evicted.size());
   std::vector<float> key(static_cast<size_t>(entries.key_dim));
   for (int64_t i = 0; i < n_rows; ++i) {
     const auto first = static_cast<size_t>(i * n / n_rows);
