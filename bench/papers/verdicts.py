@@ -1,37 +1,17 @@
 """Verdicts: the words for what the numbers of a row show about a claim, by 95 % confidence intervals."""
-import functools
 import math
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from student import half_width  # noqa: E402
 
 IN_KIND = "reproduced in kind"
 NOT = "not reproduced"
 OPEN = "open: within the error"
 MEASURED = "measured"
 CLOSE = 0.25  # close means: within this share of the mean loss of the row's methods against the full cache
-LOSSLESS = 0.01  # nothing is lost: less than this share of the full cache's answers, or of its perplexity (nats per token)
-
-
-@functools.cache
-def half_width(n):
-    """Half the width of a 95 % confidence interval of a mean, in standard errors: Student's t for n samples."""
-    if n < 2:
-        return math.inf
-
-    def inside(t):
-        """The probability of -t to t [Abramowitz and Stegun 26.7.3, 26.7.4]."""
-        angle, freedom = math.atan(t / math.sqrt(n - 1)), n - 1
-        sine, cosine = math.sin(angle), math.cos(angle)
-        odd = freedom % 2
-        term, total = (cosine if odd else 1.0), 0.0
-        for k in range(1, freedom // 2 + 1):
-            total += term
-            term *= cosine**2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
-        return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) < 0.95 else (low, middle)
-    return high
+LOSSLESS = 0.01  # nothing is lost: fewer than this share of all questions, or less than this of perplexity (nats per token)
 
 
 def sign(mean, error, n):
@@ -45,13 +25,11 @@ def at_most(mean, error, n, limit):
 
 
 def loss_limit(loss, error, n, of_answers):
-    """The largest loss that n samples do not exclude, at 95 %. Answers without any difference exclude a loss by their number only
-    [Clopper and Pearson]."""
+    """The largest loss that n samples do not exclude, at 95 %. Of answers at least that which n equal pairs do not exclude [Clopper and Pearson]."""
     if math.isnan(error):
         return math.inf
-    if of_answers and error == 0:
-        return loss + 1 - 0.025 ** (1 / n)
-    return loss + half_width(n) * error
+    around = half_width(n) * error
+    return loss + (max(around, 1 - 0.025 ** (1 / n)) if of_answers else around)
 
 
 def nothing_lost(loss, error, n, of_answers):

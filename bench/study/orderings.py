@@ -14,6 +14,10 @@ import math
 import pathlib
 import random
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import student  # noqa: E402
 
 SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]
 N_FLIPS = 20000  # random sign flips of the differences
@@ -63,11 +67,9 @@ def holm(p_values):
 
 
 def half_width(differences):
-    """Half the width of the 95 % confidence interval of the mean, from an expansion of Student's t in 1/degrees of freedom."""
-    n, z = len(differences), statistics.NormalDist().inv_cdf(0.975)
-    f = n - 1
-    t = z + (z**3 + z) / (4 * f) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * f**2)
-    return t * statistics.stdev(differences) / math.sqrt(n)
+    """Half the width of the 95 % confidence interval of the mean."""
+    n = len(differences)
+    return student.half_width(n) * statistics.stdev(differences) / math.sqrt(n)
 
 
 def verdicts(cells, form):
