@@ -3,6 +3,7 @@
 The line and the verdict are made from the numbers in the JSON, so that a page can be rewritten without the outputs.
 """
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 from row import cache_bytes, difference, groups, in_mib, key, label, mean_and_error, number_of_samples, quotient, scores, show
@@ -37,7 +38,9 @@ def compare(score, best=None, claims=None, lower=False, form=".3f", scale=1, sho
         numbers = {key(way): [*mean_and_error(scale * v for v in values.values()), len(values)] for way, values in found.items()}
         methods = list(dict.fromkeys(method for method, _ in found))
         differences = {}
-        for a, b in dict.fromkeys([(best, other) for other in methods if best and other != best] + pairs):
+        # The pairs that the verdict is about first, in their order; the others once, so that no comparison on the same samples is unpaired.
+        named = list(dict.fromkeys([(best, other) for other in methods if best and other != best] + pairs))
+        for a, b in named + [(a, b) for a, b in itertools.combinations(methods, 2) if (a, b) not in named and (b, a) not in named]:
             for method, budget in found:
                 if method != a:
                     continue
