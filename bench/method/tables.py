@@ -37,24 +37,28 @@ def means_table(setup, model, track, cells):
     full = cells.get(("full", "", "f16"), {})
     if not counts(setup, cells):
         track += ": not counted, because the full cache answers less than 90 %"
-    unit = setup.unit + ("" if setup is protocol.DIVERGENCE else f"; full cache {mean_and_error(full, setup.scale, setup.digits)}")
-    rows = [[f"`{method}`", storage, *(mean_and_error(cells[method, s, storage], setup.scale, setup.digits) if (method, s, storage) in cells else ""
-                                       for s in setup.shares)]
+    unit = setup.unit + (", in brackets medians" if setup is protocol.DIVERGENCE else f"; full cache {mean_and_error(full, setup.scale, setup.digits)}")
+
+    def figures(scores):
+        median = f" ({setup.scale * statistics.median(scores.values()):.{setup.digits}f})" if setup is protocol.DIVERGENCE else ""
+        return mean_and_error(scores, setup.scale, setup.digits) + median
+
+    rows = [[f"`{method}`", storage, *(figures(cells[method, s, storage]) if (method, s, storage) in cells else "" for s in setup.shares)]
             for method, storage in dict.fromkeys((method, storage) for method, share, storage in cells if share)]  # fmt: skip
     return f"### {model}, {track}\n\n{len(full)} documents; {unit}.\n\n" + table(["method", "cache", *map(share_name, setup.shares)], rows)
 
 
 def paired_differences(setup, cells, phase):
-    """(share, method, storage, median of winnow's score divided by the other's, differences in winnow's favour) for all other methods; in development only
-    at the same storage."""
+    """(share, method, storage, median of winnow's score divided by the other's, differences in winnow's favour) for all other methods, and of
+    answers the full cache; in development only at the same storage."""
     found = []
     for share in setup.shares:
         own = {storage: scores for (method, s, storage), scores in cells.items() if (method, s) == (setup.own, share)}
         for (method, s, storage), b in cells.items():
-            if s != share or method == setup.own:
+            if method == setup.own or not (s == share or (method == "full" and storage == "f16" and setup is protocol.ANSWERS)):
                 continue
             for kind, a in own.items():
-                if phase == "judgement" or kind == storage:
+                if phase == "judgement" or kind == storage or method == "full":
                     both = [(a[k], b[k]) for k in a if k in b]
                     ratio = statistics.median(x / y for x, y in both if y) if setup is protocol.DIVERGENCE else None
                     found.append((share, method, storage, ratio, [setup.sign * (x - y) for x, y in both]))
@@ -120,23 +124,30 @@ def make_tables(args):
             missing += without_figures(args, track, model, run, cells)
             if cells:
                 text.append(means_table(setup, model, track, cells))
-                pairs += [(track, model, *pair) for pair in paired_differences(setup, cells, args.phase) if counts(setup, cells)]
+                pairs += [(track, model, counts(setup, cells), *pair) for pair in paired_differences(setup, cells, args.phase)]
     if n_done < n_all or list(args.tracks) != list(TRACKS) or list(args.models) != list(MODELS):
         text.insert(0, wrapped(f"**Not the whole evaluation**: {n_done:,} of {n_all:,} results, of the tracks {', '.join(args.tracks)} and the models "
                                f"{', '.join(args.models)}. Holm's correction is over the rows that are there, so verdicts can change.") + "\n")
     pairs = [pair for pair in pairs if len(pair[-1]) > 1]
+    # The full cache is no rival, and where a model does not count there is no verdict.
+    judged = [counted and method != "full" for _, _, counted, _, method, *_ in pairs]
+    found_significant = iter(holm([chance(pair[-1]) for pair, is_judged in zip(pairs, judged) if is_judged]))
     rows = []
-    for (track, model, share, method, storage, ratio, differences), significant in zip(pairs, holm([chance(pair[-1]) for pair in pairs])):
+    for (track, model, _, share, method, storage, ratio, differences), is_judged in zip(pairs, judged):
         setup, mean = TRACKS[track], statistics.mean(differences)
-        word = "open" if not significant else "better" if mean > 0 else "**worse**"
-        figures = f"{setup.scale * mean:+.{setup.digits}f} ± {setup.scale * half_width(differences):.{setup.digits}f}"
+        significant = is_judged and next(found_significant)
+        word = "" if not is_judged else "open" if not significant else "better" if mean > 0 else "**worse**"
+        around = setup.scale * half_width(differences)
+        digits = max(setup.digits, math.ceil(-math.log10(around)) if 0 < around < 1 else 0)  # no interval is shown as 0
+        figures = f"{setup.scale * mean:+.{digits}f} ± {around:.{digits}f}"
         won, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         rows.append([track, model, share_name(share), f"`{method} {storage}`", figures, f"{won}, {lost} of {len(differences)}",
                      f"{ratio:.2f}" if ratio else "", word])
     text.append("### winnow against each\n\n" + wrapped("Paired differences, positive where `winnow` is better, with the half width of their 95 % interval, and the "
                 "documents in which `winnow` is better and worse; of KL divergences also the median of `winnow`'s divided by the other's in the same "
-                "document. Holm's correction over all rows; \"open\" means that the difference is not "
-                "significant, not that there is none.") + "\n\n" + table(["track", "model", "bytes", "other", "difference", "documents", "median ratio", "winnow is"], rows))
+                "document. Verdicts: a randomization test (random signs of the differences; the interval is Student's t) with Holm's correction over all "
+                "rows that have one; \"open\" means that the difference is not significant, not that there is none. Without a verdict: the full "
+                "cache, and models that do not count.") + "\n\n" + table(["track", "model", "bytes", "other", "difference", "documents", "median ratio", "winnow is"], rows))
     if args.phase == "judgement":
         text.append(listed("Left out", f"`winnow` was more than {protocol.HOPELESS} times better on every model in the development, at the share at which "
                                        "it was measured there; at the others nothing is known of these methods.", left_out(args.tracks)))
