@@ -133,7 +133,7 @@ Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded&
     WINNOW_ASSIGN(const chat::DocumentPrompt written, write(question));
     // The document's tokens are the same for all questions.
     if (prompt.tokens.empty()) prompt.tokens = tokenizer.EncodeMarked(written.document);
-    prompt.questions.push_back(tokenizer.EncodeMarked(written.question, /*add_special=*/false));
+    prompt.questions.push_back(tokenizer.EncodeAfter(prompt.tokens.back(), written.question));
   }
   return prompt;
 }

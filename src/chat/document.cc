@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/trim.h"
 
 namespace winnow::chat {
 
@@ -17,10 +18,9 @@ namespace {
 
 // Templates may trim their input, and the cut needs the text as it is rendered.
 Result<std::string> TrimmedDocument(const std::string& document) {
-  constexpr std::string_view kSpaces = " \t\n\v\f\r";
-  const size_t begin = document.find_first_not_of(kSpaces);
-  if (begin == std::string::npos) return Error{"the document is empty"};
-  return document.substr(begin, document.find_last_not_of(kSpaces) + 1 - begin);
+  const std::string_view text = Trimmed(document);
+  if (text.empty()) return Error{"the document is empty"};
+  return std::string(text);
 }
 
 std::vector<ChatMessage> MessagesOn(const std::string& text, const std::string& system,

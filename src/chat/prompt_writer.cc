@@ -4,7 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "gguf/printable.h"
+#include "base/trim.h"
+#include "chat/message.h"
 
 namespace winnow::chat {
 namespace {
@@ -28,47 +29,6 @@ bool IsTrusted(std::span<const std::string_view> path, std::string_view value) {
 }
 
 std::string Where(size_t i) { return "messages[" + std::to_string(i) + "]"; }
-
-// The texts of content in parts, joined with line feeds.
-Result<std::string> JoinedParts(const Json& parts, const std::string& where) {
-  std::string out;
-  for (const Json& part : parts) {
-    const bool text = part.is_object() && part.contains("text") && part["text"].is_string();
-    if (!text) {
-      const std::string type = part.is_object() && part.contains("type") && part["type"].is_string()
-                                   ? part["type"].get<std::string>()
-                                   : "?";
-      return Error{where + ".content: a part of type '" + gguf::Printable(type) +
-                   "', expected text: this model accepts only text"};
-    }
-    if (!out.empty()) out += '\n';
-    out += part["text"].get<std::string>();
-  }
-  return out;
-}
-
-// Limits on the arguments of a call: ordered_json searches all names of an object for each new one.
-constexpr int kMaxArgumentLevels = 64, kMaxArgumentNames = 512, kMaxArgumentValues = 65536;
-
-// Parses `text` as an object; other text stays text. Error: above the limits.
-Result<Json> ParsedArguments(const std::string& text) {
-  int n_names = 0, n_values = 0;
-  bool fits = true;
-  const auto keep = [&](int depth, Json::parse_event_t event, const Json&) {
-    ++(event == Json::parse_event_t::key ? n_names : n_values);
-    fits = fits && depth <= kMaxArgumentLevels && n_names <= kMaxArgumentNames &&
-           n_values <= kMaxArgumentValues;
-    return fits;  // values above the limits are not stored
-  };
-  Json parsed = Json::parse(text, keep, /*allow_exceptions=*/false);
-  if (!fits) {
-    return Error{"tool_calls: the arguments of a call are nested deeper than " +
-                 std::to_string(kMaxArgumentLevels) + " levels, or hold more than " +
-                 std::to_string(kMaxArgumentNames) + " names or " +
-                 std::to_string(kMaxArgumentValues) + " values"};
-  }
-  return parsed.is_object() ? std::move(parsed) : Json(text);
-}
 
 // Converts the arguments of calls to the template's form; clients send JSON text. Errors: those of
 // ParsedArguments.
@@ -152,13 +112,6 @@ bool CutBehind(std::string_view content, std::vector<MarkedText>* text) {
     return true;
   }
   return false;
-}
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\n\v\f\r";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@
 
 namespace winnow::tokenizer {
 
+// Whether a text begins anew or continues ordinary text.
+enum class TextStart { kBegins, kContinues };
+
 // The part that differs between kinds of tokenizers: how ordinary text becomes tokens. Immutable
 // and thread-safe.
 class Algorithm {
@@ -21,12 +24,14 @@ class Algorithm {
 
   // Appends the tokens of all fragments; fragments that are tokens are copied. Ordinary text never
   // yields a token that the vocabulary reserves (Vocabulary::IsReserved).
-  virtual void Encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const = 0;
+  virtual void Encode(std::span<const Fragment> fragments, TextStart start,
+                      std::vector<TokenId>& out) const = 0;
 
   // The bytes an ordinary token stands for. Requires: `token` is of kind kNormal, kUnused or kByte.
   virtual std::string Bytes(TokenId token) const = 0;
 
-  // Whether Encode puts a space before the text, and before text that follows a special token.
+  // Whether Encode puts a space before a text that begins, and before text that follows a special
+  // token.
   virtual bool adds_space() const = 0;
 };
 

@@ -36,7 +36,8 @@ class BytePairs final : public Algorithm {
     return std::unique_ptr<Algorithm>(std::move(result));
   }
 
-  void Encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
+  void Encode(std::span<const Fragment> fragments, TextStart,
+              std::vector<TokenId>& out) const override {
     Scratch scratch;
     if (fragments.empty()) return;
     // All fragments lie in one text; the cache stores offsets in it.

@@ -4,18 +4,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/trim.h"
 #include "gguf/printable.h"
 #include "tokenizer/chat_formats.h"
 
 namespace winnow::tokenizer {
 namespace {
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\n\v\f\r";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
-}
 
 const ChatTurn* FindTurn(const ChatFormat& format, std::string_view role) {
   if (role == "system") return &format.system;

@@ -242,5 +242,17 @@ TEST(EncodeMarked, BosIsAddedOnceAndEosNever) {
   EXPECT_EQ(tokenizer->EncodeMarked(without, false), (std::vector<TokenId>{268}));
 }
 
+TEST(EncodeAfter, TextThatContinuesGetsNoSpace) {
+  const auto tokenizer = testing::Make(testing::SmallSentencePiece());
+  const auto after = [&](TokenId last, std::string text) {
+    const MarkedText marked = {std::move(text), true};
+    return tokenizer->EncodeAfter(last, {&marked, 1});
+  };
+  EXPECT_EQ(after(268, "hello"), (std::vector<TokenId>{267}));
+  EXPECT_EQ(after(268, " hello"), (std::vector<TokenId>{268}));
+  EXPECT_EQ(after(268, "<|user|>hello"), (std::vector<TokenId>{269, 268}));
+  EXPECT_EQ(after(269, "hello"), (std::vector<TokenId>{268})) << "as a whole text has it";
+}
+
 }  // namespace
 }  // namespace winnow::tokenizer

@@ -46,7 +46,8 @@ class SentencePiece final : public Algorithm {
     }
   }
 
-  void Encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
+  void Encode(std::span<const Fragment> fragments, TextStart start,
+              std::vector<TokenId>& out) const override {
     size_t text_bytes = 0;
     for (const Fragment& fragment : fragments) text_bytes += fragment.text.size();
     std::string escaped;
@@ -61,7 +62,8 @@ class SentencePiece final : public Algorithm {
       const size_t begin = escaped.size();
       // A text fragment is either the first fragment or follows a special token, never another text
       // fragment.
-      if (adds_space_) escaped += kSpace;
+      const bool continues = start == TextStart::kContinues && &fragment == fragments.data();
+      if (adds_space_ && !continues) escaped += kSpace;
       AppendEscaped(fragment.text, escaped);
       EncodeEscaped(escaped, begin, cache, scratch, out);
     }

@@ -65,27 +65,25 @@ class VocabularyTokenizer final : public Tokenizer {
     std::vector<TokenId> tokens;
     if (options.add_special && adds_bos_) tokens.push_back(*vocabulary_.bos);
     EncodeText(text, options.parse_special ? std::span<const Range>() : std::span(&whole, 1),
-               tokens);
+               TextStart::kBegins, tokens);
     if (options.add_special && adds_eos_) tokens.push_back(*vocabulary_.eos);
     return tokens;
   }
 
   std::vector<TokenId> EncodeMarked(std::span<const MarkedText> stretches,
                                     bool add_special) const override {
-    std::string text;
-    std::vector<Range> plain;
-    for (const MarkedText& stretch : stretches) {
-      const size_t begin = text.size();
-      text += stretch.text;
-      if (!stretch.parse_special && !stretch.text.empty())
-        plain.push_back({.begin = begin, .end = text.size()});
-    }
-    std::vector<TokenId> tokens;
-    EncodeText(text, plain, tokens);
+    std::vector<TokenId> tokens = EncodeStretches(stretches, TextStart::kBegins);
     const bool begins_with_bos = !tokens.empty() && vocabulary_.bos == tokens.front();
     if (add_special && adds_bos_ && !begins_with_bos)
       tokens.insert(tokens.begin(), *vocabulary_.bos);
     return tokens;
+  }
+
+  std::vector<TokenId> EncodeAfter(TokenId last,
+                                   std::span<const MarkedText> stretches) const override {
+    CheckRange(last);
+    return EncodeStretches(stretches,
+                           IsWrittenLiterally(last) ? TextStart::kBegins : TextStart::kContinues);
   }
 
   std::string Piece(TokenId token, bool render_special) const override {
@@ -225,9 +223,24 @@ class VocabularyTokenizer final : public Tokenizer {
     special_ = SpecialTokens(std::move(entries));
   }
 
-  void EncodeText(std::string_view text, std::span<const Range> plain,
+  std::vector<TokenId> EncodeStretches(std::span<const MarkedText> stretches,
+                                       TextStart start) const {
+    std::string text;
+    std::vector<Range> plain;
+    for (const MarkedText& stretch : stretches) {
+      const size_t begin = text.size();
+      text += stretch.text;
+      if (!stretch.parse_special && !stretch.text.empty())
+        plain.push_back({.begin = begin, .end = text.size()});
+    }
+    std::vector<TokenId> tokens;
+    EncodeText(text, plain, start, tokens);
+    return tokens;
+  }
+
+  void EncodeText(std::string_view text, std::span<const Range> plain, TextStart start,
                   std::vector<TokenId>& out) const {
-    algorithm_->Encode(special_.Partition(text, plain), out);
+    algorithm_->Encode(special_.Partition(text, plain), start, out);
   }
 
   bool IsWrittenLiterally(TokenId token) const {

@@ -50,6 +50,11 @@ class Tokenizer {
   // prompt.
   virtual std::vector<TokenId> EncodeMarked(std::span<const MarkedText> stretches,
                                             bool add_special = true) const = 0;
+  // The same for a text that follows the token `last`: without BOS, and without the space that some
+  // vocabularies put before a text (after a control token they put it as well). Tokens do not reach
+  // across the cut.
+  virtual std::vector<TokenId> EncodeAfter(TokenId last,
+                                           std::span<const MarkedText> stretches) const = 0;
 
   // The bytes a token stands for in running text. Control tokens give nothing unless
   // `render_special`.

@@ -113,7 +113,7 @@ class ConversationWorkload final : public Workload {
           known.begin());
       std::vector<TokenId> tokens(session.tokens().begin(), session.tokens().end());
       if (unfed >= 0) tokens.push_back(unfed);
-      const std::vector<TokenId> added = tokenizer_.EncodeMarked(After(all, n_known), false);
+      const std::vector<TokenId> added = tokenizer_.EncodeAfter(tokens.back(), After(all, n_known));
       tokens.insert(tokens.end(), added.begin(), added.end());
       return tokens;
     }
