@@ -277,9 +277,12 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
 }
 
 Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {
-  if (job.creates) job.n_document = job.request.n_document;
+  if (job.request.outline) job.outline = *job.request.outline;
   if (source.idle == nullptr) return Session::Make(engine_, job.options);
-  if (!job.session.empty() && !job.creates) job.n_document = source.idle->n_document;
+  if (!job.session.empty() && !job.creates) {
+    job.outline_before = source.idle->outline;
+    if (!job.request.outline) job.outline = {.n_document = source.idle->outline.n_document};
+  }
   std::unique_ptr<Session> session;
   if (source.copy) {
     WINNOW_ASSIGN(session, source.idle->session->Fork());

@@ -61,7 +61,7 @@ std::vector<TokenId> TruncateToShown(Sequence& sequence) {
   const int64_t n_prompt = session.n_tokens() - (sequence.n_generated() - 1);
   session.Truncate(n_prompt + shown.n_tokens);
   const tokenizer::MarkedText rest = {shown.rest};
-  return session.engine().tokenizer().EncodeMarked({&rest, 1}, /*add_special=*/false);
+  return session.engine().tokenizer().EncodeAfter(session.tokens().back(), {&rest, 1});
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ std::vector<TokenId> TruncateToShown(Sequence& sequence) {
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
   if (job.session.empty() && (!job.request.keep || context_.options.max_unnamed == 0)) return;
   IdleSession idle = {
-      .name = job.session, .n_document = job.n_document, .used = context_.clock.now()};
+      .name = job.session, .outline = std::move(job.outline), .used = context_.clock.now()};
   if (sequence.finish() == Finish::kStopString) {
     idle.unread = TruncateToShown(sequence);
   } else if (sequence.has_next()) {
@@ -101,7 +101,7 @@ void SchedulerLoop::ReturnSession(Job& job, std::unique_ptr<Session>&& session) 
   session->Truncate(job.n_before);
   store_.Put({.name = job.session,
               .unread = job.unread_before,
-              .n_document = job.n_document,
+              .outline = job.outline_before,
               .used = context_.clock.now()},
              std::move(session));
 }

@@ -20,7 +20,7 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   MakeSlow();
   disk_->Free();
   Request document = MakeRequest(Prompt(60, 1), 0);
-  document.n_document = 60;
+  document.outline = {.n_document = 60};
   auto long_made =
       Begin([&](auto done) { scheduler_->CreateSession("long", std::move(document), done); });
   ASSERT_EQ(End(long_made), "");

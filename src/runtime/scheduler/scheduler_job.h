@@ -66,13 +66,14 @@ struct Job {
   // Taken for the request, which then did not begin because of an exception.
   std::unique_ptr<Session> not_begun = {};
   // To undo a failed request that continues a named session: it works on a copy, or on the session
-  // itself, which then gets back the n_before tokens that it does not read again, and
-  // unread_before.
+  // itself, which then gets back the n_before tokens that it does not read again, unread_before and
+  // outline_before.
   bool works_on_copy = false;
   bool took_over_replaced = false;  // it took over the session that it replaces
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
-  int64_t n_document = 0;  // of the session (Request::n_document)
+  TextOutline outline_before = {};
+  TextOutline outline = {};  // of the session when the request has succeeded
   // While it waits: a session is being read from a file for it (loading), or could not be read
   // (load_error).
   bool loading = false;

@@ -84,17 +84,10 @@ TEST_F(SchedulerTest, ManyCallsAboutSessionsKeepTheGap) {
 
 // Each look at the clock takes 1 ms: one file of the folder between two steps.
 TEST_F(SchedulerSessionsTest, ManyFilesAreListedBetweenSteps) {
-  class TickingClock final : public Clock {
-   public:
-    TimePoint now() const override { return TimePoint(std::chrono::milliseconds(++n_looks_)); }
-
-   private:
-    mutable std::atomic<int> n_looks_ = 0;
-  };
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("s", Prompt(10, 1))), "");
   ASSERT_EQ(Problem(Save("s", "s")), "");
-  const TickingClock clock;
+  const testing::TickingClock clock;
   scheduler_.reset();
   constexpr int kFiles = 30;
   for (int i = 1; i < kFiles; ++i) {

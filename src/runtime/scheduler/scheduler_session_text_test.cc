@@ -131,5 +131,54 @@ TEST_F(SchedulerSessionsTest, APromptThatBeginsWithTheTextGoesOnFromIt) {
   EXPECT_EQ(second->tokens(), Alone(all, 7));
 }
 
+// What the client says of the text's parts goes with the text, in memory and in files.
+TEST_F(SchedulerSessionsTest, TheOutlineIsThatOfTheText) {
+  const auto outline = [&](const std::string& id) {
+    return std::get<SessionTokens>(ReadTokens(id)).outline;
+  };
+  const TextOutline begin = {.n_document = 30, .messages = {1, 2}, .answer_begins = 30};
+  const TextOutline asked = {
+      .n_document = 30, .messages = {1, 2, 3}, .answer_begins = 39, .answer_in_reasoning = true};
+  for (const bool compressed : {false, true}) {
+    Make(WithFolder());
+    Request document = MakeRequest(Prompt(30, 1), 0);
+    document.outline = begin;
+    if (compressed) document.options = Compressed("h2o", 24);
+    ASSERT_EQ(Problem(Wait([&](auto done) {
+                scheduler_->CreateSession("chat", std::move(document), done);
+              })),
+              "");
+    EXPECT_EQ(outline("chat"), begin);
+    const auto ask = [&](int64_t n_tokens) {
+      Request question = MakeRequest(Prompt(n_tokens, 2), 6);
+      question.session = "chat";
+      question.outline = asked;
+      return Submit(std::move(question));
+    };
+    // A request that is cancelled changes nothing.
+    ask(300);
+    RunUntil([&] { return scheduler_->state().n_running == 1; });
+    ticket_->Cancel();
+    RunAll();
+    EXPECT_EQ(outline("chat"), begin);
+    ask(9);
+    RunAll();
+    EXPECT_EQ(outline("chat"), asked);
+    ASSERT_EQ(Problem(Fork("chat", "copy")), "");
+    ASSERT_EQ(Problem(Save("copy", "file")), "");
+    // A text of which nothing is said: its messages are unknown.
+    EXPECT_FALSE(Exercise("copy", Prompt(3, 4), 2)->error);
+    EXPECT_EQ(outline("copy"), TextOutline{.n_document = 30});
+    ASSERT_EQ(Problem(Restore("copy", "file")), "");
+    EXPECT_EQ(outline("copy"), asked);
+    scheduler_->Drain();
+    Make(WithFolder());
+    EXPECT_EQ(outline("chat"), asked) << "read from the file";
+    EXPECT_FALSE(Exercise("chat", Prompt(3, 4), 2)->error);
+    EXPECT_EQ(outline("chat"), TextOutline{.n_document = 30});
+    for (const char* id : {"chat", "copy", "file"}) EXPECT_EQ(Problem(Delete(id)), "");
+  }
+}
+
 }  // namespace
 }  // namespace winnow::runtime

@@ -239,7 +239,7 @@ std::variant<bool, RequestError> NamedSessions::PutFork(const std::string& from,
   store_.Put({.name = to,
               .session = std::move(*session),
               .unread = idle->unread,
-              .n_document = idle->n_document,
+              .outline = idle->outline,
               .used = context_.clock.now()});
   return true;
 }
@@ -290,16 +290,17 @@ void NamedSessions::ReadTokens(
     const std::string& id,
     const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
   const auto tell = [&](const Session& session, std::span<const TokenId> unread,
-                        int64_t n_document) {
-    done(SessionTokens{.tokens = {session.tokens().begin(), session.tokens().end()},
-                       .unread = {unread.begin(), unread.end()},
-                       .n_document = n_document});
+                        const TextOutline& outline) {
+    SessionTokens text = {.tokens = {session.tokens().begin(), session.tokens().end()},
+                          .outline = outline};
+    store_.SetUnread(unread, text);
+    done(std::move(text));
   };
   if (const Sequence* sequence = active_.Find(id)) {
-    return tell(sequence->session(), {}, sequence->job().n_document);
+    return tell(sequence->session(), {}, sequence->job().outline);
   }
   if (const IdleSession* idle = store_.Find(id)) {
-    return tell(*idle->session, store_.WithoutEndToken(idle->unread), idle->n_document);
+    return tell(*idle->session, idle->unread, idle->outline);
   }
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
@@ -317,7 +318,7 @@ void NamedSessions::KeptPositions(
     const std::function<void(std::variant<KeptTokens, RequestError>)>& done) {
   for (const auto& sequence : active_.running) {
     if (sequence->job().session == id && sequence->choice() == 0) {
-      return done(Kept(sequence->session(), sequence->job().n_document, by_head));
+      return done(Kept(sequence->session(), sequence->job().outline.n_document, by_head));
     }
   }
   // During prefill, layers hold different numbers of tokens. If the request works on a copy, show
@@ -333,7 +334,7 @@ void NamedSessions::KeptPositions(
     const IdleSession& idle = *store_.Find(id);
     std::variant<KeptTokens, RequestError> kept;
     const auto failed = Try(context_.log, "session", id,
-                            [&] { kept = Kept(*idle.session, idle.n_document, by_head); });
+                            [&] { kept = Kept(*idle.session, idle.outline.n_document, by_head); });
     if (failed) kept = Copy(*failed);
     done(std::move(kept));
   });

@@ -285,7 +285,7 @@ TEST_F(SchedulerSessionsTest, ADocumentIsKnownWhereItsSessionIs) {
   for (const bool compressed : {false, true}) {
     Make(WithFolder());
     Request document = MakeRequest(Prompt(30, 1), 0);
-    document.n_document = 30;
+    document.outline = {.n_document = 30};
     if (compressed) document.options = Compressed("h2o", 24);
     ASSERT_EQ(Problem(Wait([&](auto done) {
                 scheduler_->CreateSession("report", std::move(document), done);

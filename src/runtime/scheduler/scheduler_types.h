@@ -14,6 +14,7 @@
 #include "runtime/generate/logits.h"
 #include "runtime/generate/sampler.h"
 #include "runtime/session/session.h"
+#include "runtime/store/text_outline.h"
 
 // The scheduler's interface: options, requests, events, session information and state.
 namespace winnow::runtime {
@@ -127,9 +128,9 @@ struct Request {
   // (Method::query_dependent) and the prompt asks another one.
   bool reuse_across_questions = false;
   bool keep = true;  // keep the sequence as an idle session afterwards
-  // Tokens at the beginning of the prompt that are a document (new sessions only). Kept with the
-  // session, its copies and its files.
-  int64_t n_document = 0;
+  // Of the text that the session has then. Without a value a continued session keeps its document,
+  // and its messages are no longer known.
+  std::optional<TextOutline> outline = {};
   SamplerConfig sampler = {};
   int64_t max_tokens = -1;
   std::vector<std::string> stop = {};
@@ -162,7 +163,8 @@ struct SessionInfo {
 struct SessionTokens {
   std::vector<TokenId> tokens = {};
   std::vector<TokenId> unread = {};  // without a token that ends generation
-  int64_t n_document = 0;            // Request::n_document
+  bool ended = false;                // the model ended the response with such a token
+  TextOutline outline = {};
 };
 
 // For visualization: the share of KV heads (over all layers) that keep each token, and optionally
@@ -174,7 +176,7 @@ struct KeptTokens {
   // all layers; missing heads are empty.
   std::vector<std::vector<int32_t>> by_head = {};
   int n_layers = 0, n_kv_heads = 0;
-  int64_t n_document = 0;  // Request::n_document
+  int64_t n_document = 0;  // TextOutline::n_document
 };
 
 struct SchedulerState {  // for /metrics, /slots, /health

@@ -28,7 +28,7 @@ struct IdleSession {
   std::unique_ptr<Session> session = {};
   // Tokens of its text that are not in the cache: the last token of a response.
   std::vector<TokenId> unread = {};
-  int64_t n_document = 0;  // Request::n_document
+  TextOutline outline = {};
   Clock::TimePoint used = {};
   bool copied = false;  // a request uses a copy, which may replace it
   bool saved = false;   // the file of its name holds its current state
@@ -133,8 +133,8 @@ class SessionStore {
   // RestoreSession; kBusy if the file has changed since ReadMaxBytes and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
-  // The part of IdleSession::unread that belongs to the text: without a token that ends generation.
-  std::span<const TokenId> WithoutEndToken(std::span<const TokenId> unread) const;
+  // Sets `unread` and `ended` from IdleSession::unread.
+  void SetUnread(std::span<const TokenId> unread, SessionTokens& text) const;
   // Reads only the text of a file. Error: kNotFound if it cannot be read.
   FileTask MakeTextReader(const std::string& file, std::shared_ptr<SessionTokens> read) const;
   // Call when a file was removed from the folder.

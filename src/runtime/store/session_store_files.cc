@@ -1,51 +1,20 @@
 // SessionStore's work on files in the folder.
-#include <sstream>
 #include <utility>
 
 #include "base/check.h"
 #include "runtime/scheduler/scheduler_memory.h"
+#include "runtime/store/session_notes.h"
 #include "runtime/store/session_store.h"
 
 namespace winnow::runtime {
 namespace {
-
-// Words in the notes of a session file: tokens of the text that are not in the cache, and the
-// number of tokens of its document.
-constexpr std::string_view kUnread = "unread";
-constexpr std::string_view kDocument = "document";
 
 // Share of the gap between tokens for a part of a scan: half of what the commands of a round may
 // take together (kCommandShare).
 constexpr double kScanShare = 0.05;
 
 std::string NotesFrom(const IdleSession& session) {
-  std::string notes(kUnread);
-  for (const TokenId token : session.unread) notes += " " + std::to_string(token);
-  if (session.n_document > 0) {
-    notes += " " + std::string(kDocument) + " " + std::to_string(session.n_document);
-  }
-  return notes;
-}
-
-// Parsed notes; empty if another program wrote them.
-struct Notes {
-  std::vector<TokenId> unread;
-  int64_t n_document = 0;
-};
-Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
-  std::istringstream in(info.notes);
-  std::string word;
-  Notes notes;
-  if (!(in >> word) || word != kUnread) return {};
-  for (TokenId token = 0; in >> token;) {
-    if (token < 0 || token >= vocabulary) return {};
-    notes.unread.push_back(token);
-  }
-  in.clear();
-  if (!(in >> word) || word != kDocument || !(in >> notes.n_document)) notes.n_document = 0;
-  const int64_t n_text = info.n_tokens + std::ssize(notes.unread);
-  if (notes.n_document < 0 || notes.n_document > n_text) notes.n_document = 0;
-  return notes;
+  return NotesText({.unread = session.unread, .outline = session.outline});
 }
 
 // A session in a file of file_bytes.
@@ -207,9 +176,10 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
         const SavedSession saved,
         SavedSessionFrom(info, static_cast<int64_t>(input.n_bytes), engine_, options_.defaults));
     if (saved.max_bytes > max_bytes) return false;
-    Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+    SessionNotes notes =
+        ReadNotes(info.notes, info.n_tokens, engine_.model().hyperparameters().vocabulary);
     read->unread = std::move(notes.unread);
-    read->n_document = notes.n_document;
+    read->outline = std::move(notes.outline);
     WINNOW_ASSIGN(read->session, RestoreSession(engine_, saved.options, std::move(input)));
     // Another process may overwrite the file in place meanwhile.
     return read->session->n_tokens() == info.n_tokens && IdleBytes(*read->session) <= max_bytes;
@@ -222,9 +192,9 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
   };
 }
 
-std::span<const TokenId> SessionStore::WithoutEndToken(std::span<const TokenId> unread) const {
-  const bool ends = !unread.empty() && engine_.tokenizer().IsEndOfGeneration(unread.back());
-  return unread.first(unread.size() - (ends ? 1 : 0));
+void SessionStore::SetUnread(std::span<const TokenId> unread, SessionTokens& text) const {
+  text.ended = !unread.empty() && engine_.tokenizer().IsEndOfGeneration(unread.back());
+  text.unread.assign(unread.begin(), unread.end() - (text.ended ? 1 : 0));
 }
 
 SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
@@ -236,11 +206,11 @@ SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
     if (text.info.model != engine_.model_hash()) {
       return Error{"session " + file + " was saved with another model"};
     }
-    const Notes notes = ReadNotes(text.info, engine_.model().hyperparameters().vocabulary);
-    read->n_document = notes.n_document;
+    SessionNotes notes = ReadNotes(text.info.notes, text.info.n_tokens,
+                                   engine_.model().hyperparameters().vocabulary);
     read->tokens = std::move(text.tokens);
-    const std::span<const TokenId> unread = WithoutEndToken(notes.unread);
-    read->unread.assign(unread.begin(), unread.end());
+    SetUnread(notes.unread, *read);
+    read->outline = std::move(notes.outline);
     return {};
   };
   return [read_file]() -> std::optional<RequestError> {

@@ -82,15 +82,8 @@ TEST_F(SessionStoreTest, ReadsTheHeadOfAFileOnce) {
 
 // Each look at the clock takes 1 ms, which is the part of a gap of 20 ms.
 TEST_F(SessionStoreTest, AFolderIsScannedInParts) {
-  class TickingClock final : public Clock {
-   public:
-    TimePoint now() const override { return TimePoint(std::chrono::milliseconds(++n_looks_)); }
-
-   private:
-    mutable int n_looks_ = 0;
-  };
   for (int i = 1; i <= 5; ++i) Save(*store_, "file-" + std::to_string(i), i);
-  const TickingClock clock;
+  const testing::TickingClock clock;
   options_.max_token_gap_ms = 20;
   SessionStore store(*engine_, options_, folder_.get(), names_, log_, clock);
   Save(*store_, "file-6", 6);  // as another process does

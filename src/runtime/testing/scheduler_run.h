@@ -29,6 +29,15 @@ class FakeClock final : public Clock {
   std::atomic<int64_t> nanoseconds_ = 1'000'000'000;
 };
 
+// Each look at it takes 1 ms.
+class TickingClock final : public Clock {
+ public:
+  TimePoint now() const override { return TimePoint(std::chrono::milliseconds(++n_looks_)); }
+
+ private:
+  mutable std::atomic<int> n_looks_ = 0;
+};
+
 // The events of a request.
 struct Answer {
   struct Choice {
