@@ -92,13 +92,13 @@ struct Matcher::Data {
     const double ms = limit.ms();
     cost.ms += ms;
     cost.token_ms += ms;
-    const std::string advice = "; a less ambiguous grammar is faster";
+    constexpr const char* kAdvice = "; a less ambiguous grammar is faster";
     if (cost.token_ms > kTokenMs) {
       problem = Computed(cost.token_ms) + "one token, expected at most " +
-                std::to_string(static_cast<int64_t>(kTokenMs)) + advice;
+                std::to_string(static_cast<int64_t>(kTokenMs)) + kAdvice;
     } else if (cost.ms > allowed) {
       problem = Computed(cost.ms) + std::to_string(cost.n_tokens) + " tokens, expected at most " +
-                std::to_string(static_cast<int64_t>(allowed)) + advice;
+                std::to_string(static_cast<int64_t>(allowed)) + kAdvice;
     } else if (!answer) {
       problem = answer.error().message;
     }

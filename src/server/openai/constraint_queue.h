@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,7 +17,8 @@ namespace winnow::server {
 
 // Makes constraints one after another on its own thread: compiling a schema can take seconds, and
 // other requests must not wait for it. A job that takes longer than `patience` while others wait
-// is stopped and begun again, for good, when none waits that has not had its turn. Thread-safe.
+// for another constraint is stopped, and begun again, for good, when none waits that has not had
+// its turn, or when eight have had theirs. Thread-safe.
 class ConstraintQueue {
  public:
   // `factory` may be null; then Make must not be called.
@@ -43,6 +45,7 @@ class ConstraintQueue {
  private:
   void Run();
   bool Do(const Job& job, bool for_good);  // false: it must be begun again
+  void DoAgainLater(Job job);
 
   const std::shared_ptr<const ConstraintFactory> factory_;
   const std::chrono::milliseconds patience_;
@@ -50,6 +53,7 @@ class ConstraintQueue {
   std::condition_variable changed_;
   std::deque<Job> waiting_;
   std::deque<Job> again_;  // to be begun again
+  int64_t n_made_ = 0;     // jobs that came in
   std::atomic<bool> stopped_{false};
   std::thread thread_;  // starts with the first job
 };

@@ -65,12 +65,20 @@ class ConstraintQueueTest : public ::testing::Test {
     const auto* error = std::get_if<ApiError>(&outcome);
     return error == nullptr ? 200 : error->status;
   }
-  void WaitForFirst() const {
+  void WaitForFirst() const { WaitUntilBegun(1); }
+  void WaitUntilBegun(int n) const {
     const auto until = std::chrono::steady_clock::now() + kDeadline;
-    while (factory->n_made == 0) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing was begun";
+    while (factory->n_made < n) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "only " << factory->n_made << " begun";
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+  }
+  // Fills the queue, behind a job that runs.
+  std::vector<std::shared_ptr<Asked>> Fill() {
+    std::vector<std::shared_ptr<Asked>> waiting;
+    waiting.reserve(64);
+    for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
+    return waiting;
   }
 
   std::shared_ptr<SlowFactory> factory = std::make_shared<SlowFactory>();
@@ -98,9 +106,7 @@ TEST_F(ConstraintQueueTest, CancelledJobIsSkipped) {
 TEST_F(ConstraintQueueTest, ManyThatWaitAreRefused) {
   const auto first = Ask("slow");
   WaitForFirst();
-  std::vector<std::shared_ptr<Asked>> waiting;
-  waiting.reserve(64);
-  for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
+  const auto waiting = Fill();
   EXPECT_EQ(Status(*Ask("one more")), 429);
   factory->GoOn();
   for (const auto& asked : waiting) EXPECT_EQ(Status(*asked), 200);
@@ -125,9 +131,7 @@ TEST_F(ConstraintQueueTest, WhatACallerThrowsEndsItsJobAlone) {
 TEST_F(ConstraintQueueTest, ClientsThatHaveGoneMakeRoom) {
   const auto first = Ask("slow");
   WaitForFirst();
-  std::vector<std::shared_ptr<Asked>> waiting;
-  waiting.reserve(64);
-  for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
+  const auto waiting = Fill();
   for (int i = 0; i < 63; ++i) waiting[static_cast<size_t>(i)]->cancelled = true;
   const auto more = Ask("one more");
   factory->GoOn();
@@ -155,17 +159,45 @@ TEST_F(ConstraintQueueTest, ALongJobGivesWayToOthers) {
   const auto long_one = Ask("endless", impatient);
   WaitForFirst();
   EXPECT_EQ(Status(*Ask("next", impatient)), 200);
-  const auto until = std::chrono::steady_clock::now() + kDeadline;
-  while (factory->n_made < 3 && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(factory->n_made, 3) << "it is begun again, and not stopped again";
+  WaitUntilBegun(3);  // it is begun again, and not stopped again
   const auto late = Ask("late", impatient);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(factory->n_made, 3);
   impatient.Stop();
   EXPECT_EQ(Status(*long_one), 503);
   EXPECT_EQ(Status(*late), 503);
+}
+
+// They would take as long: to give way would be to begin again for nothing.
+TEST_F(ConstraintQueueTest, AJobDoesNotGiveWayToItsLike) {
+  factory->GoOn();
+  ConstraintQueue impatient(factory, std::chrono::milliseconds(0));
+  const auto first = Ask("endless", impatient);
+  WaitForFirst();
+  const auto second = Ask("endless", impatient);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(factory->n_made, 1);
+  // Both give way to another.
+  EXPECT_EQ(Status(*Ask("next", impatient)), 200);
+  WaitUntilBegun(3);
+  first->cancelled = true;
+  WaitUntilBegun(4);
+  second->cancelled = true;
+  EXPECT_EQ(Status(*Ask("next", impatient)), 200);
+  EXPECT_EQ(factory->n_made, 5) << "each was begun again once";
+}
+
+TEST_F(ConstraintQueueTest, AJobThatGaveWayHasItsTurn) {
+  ConstraintQueue impatient(factory, std::chrono::milliseconds(0));
+  const auto long_one = Ask("endless", impatient);
+  WaitForFirst();
+  std::vector<std::shared_ptr<Asked>> others;
+  for (int i = 0; i < 12; ++i) others.push_back(Ask("next", impatient));
+  factory->GoOn();
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(Status(*others[i]), 200) << i;
+  WaitUntilBegun(1 + 8 + 1);
+  long_one->cancelled = true;
+  for (size_t i = 8; i < 12; ++i) EXPECT_EQ(Status(*others[i]), 200) << i;
 }
 
 TEST_F(ConstraintQueueTest, StopAnswersAll) {
@@ -177,6 +209,22 @@ TEST_F(ConstraintQueueTest, StopAnswersAll) {
   stop.join();
   EXPECT_EQ(Status(*first), 503);
   EXPECT_EQ(Status(*Ask("late")), 503);
+}
+
+// Requests that come while the server ends, and jobs that are to be begun again then.
+TEST_F(ConstraintQueueTest, RequestsDuringStopAreAnswered) {
+  factory->GoOn();
+  for (int round = 0; round < 20; ++round) {
+    auto impatient = std::make_unique<ConstraintQueue>(factory, std::chrono::milliseconds(0));
+    std::vector<std::shared_ptr<Asked>> all = {Ask("endless", *impatient)};
+    std::thread client([&] {
+      for (int i = 0; i < 100; ++i) all.push_back(Ask(i % 2 == 0 ? "next" : "endless", *impatient));
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+    impatient->Stop();
+    client.join();
+    for (const auto& asked : all) EXPECT_NE(Status(*asked), 0);
+  }
 }
 
 TEST_F(ConstraintQueueTest, StopEndsTheRunningJob) {
