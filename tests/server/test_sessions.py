@@ -39,6 +39,35 @@ class Sessions(ServerTest):
         second = self.ask("often", "And the lantern?")
         self.assertGreater(second["usage"]["prompt_tokens_details"]["cached_tokens"], made["n_tokens"])
 
+    def test_the_whole_conversation_may_be_sent(self):
+        """With an evicting method too, where the session keeps the beginning of a stop string that the client does not see."""
+        for method in ({}, {"kv_method": "streaming", "kv_size": 128}):
+            with self.subTest(**method):
+                name = "chat" + str(len(method))
+                self.make(name, **method)
+                messages = []
+
+                def say(question, **more):
+                    messages.append({"role": "user", "content": question})
+                    status, answer = self.server.post("/v1/chat/completions", {"session": name, "messages": messages, **GREEDY, **more})
+                    if status == 200:
+                        messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"].strip()})
+                    return status, answer
+
+                status, first = say("What was the code?")
+                self.assertEqual(status, 200, first)
+                text = messages[-1]["content"]
+                status, second = say("What was the code?", stop=[text[len(text) // 2:len(text) // 2 + 4]])
+                self.assertEqual(status, 200, second)
+                status, third = say("And the lantern?")
+                self.assertEqual(status, 200, third)
+                for older, newer in ((first, second), (second, third)):
+                    self.assertGreater(newer["usage"]["prompt_tokens_details"]["cached_tokens"], older["usage"]["prompt_tokens"])
+                messages[1] = {"role": "assistant", "content": "Another answer."}
+                status, refused = say("Is it so?")
+                self.assertEqual(status, 400, refused)
+                self.assertIn("whole conversation, unchanged", refused["error"]["message"])
+
     def test_a_budget_of_its_own(self):
         made = self.make("small", kv_method="streaming", kv_size=64)
         self.assertTrue(made["kv"]["method"].startswith("streaming"), made)
@@ -192,6 +221,10 @@ class Restart(unittest.TestCase):
                 status, after = server.post("/v1/chat/completions", body)
                 self.assertEqual(status, 200, after)
                 self.assertEqual(after["choices"][0]["message"]["content"], before["choices"][0]["message"]["content"])
+                messages = [*body["messages"], before["choices"][0]["message"], {"role": "user", "content": "And the lantern?"}]
+                status, went_on = server.post("/v1/chat/completions", {**body, "session": "first", "messages": messages})
+                self.assertEqual(status, 200, went_on)
+                self.assertGreater(went_on["usage"]["prompt_tokens_details"]["cached_tokens"], before["usage"]["prompt_tokens"])
 
     def test_a_saved_text_is_not_read_again(self):
         read = [{"role": "user", "content": DOCUMENT}, {"role": "assistant", "content": "I have read it."}]

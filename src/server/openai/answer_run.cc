@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "server/openai/history.h"
 #include "server/openai/probabilities.h"
 
 namespace winnow::server {
@@ -30,10 +31,7 @@ CompletionRun::CompletionRun(Parts parts) : parts_(std::move(parts)) {
   last_token_.assign(answer.choices.size(), start_);
   n_open_ = answer.choices.size();
   if (!parts_.parses) return;
-  for (const std::string_view marker : chat::ToolMarkers(parts_.parser.tools)) {
-    const auto token = parts_.backend->tokenizer().Find(marker);
-    if (token) markers_.insert(*token);
-  }
+  markers_ = MarkerTokens(parts_.backend->tokenizer(), parts_.parser.tools);
 }
 
 void CompletionRun::Start(std::vector<runtime::Request> requests) {

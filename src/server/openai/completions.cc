@@ -23,8 +23,9 @@ struct Asked {
   chat::AnswerOptions parser = {};
   bool parses = false;
   const char* prompt_field = "prompt";
-  ConstraintSpec constraint = {};  // of the answer
-  std::string warning = {};        // about parts of the request that the model does not see
+  ConstraintSpec constraint = {};                    // of the answer
+  std::optional<runtime::TextOutline> outline = {};  // of the session with the prompt
+  std::string warning = {};  // about parts of the request that the model does not see
   std::chrono::steady_clock::time_point arrived = {};
 };
 
@@ -42,6 +43,7 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
     runtime::Request request = RequestFrom(answer.asked);
     request.prompt = prompt.tokens;
     request.begins_with_session = request.session.has_value();  // as WithSession writes prompts
+    request.outline = asked.outline;
     if (constraint != nullptr) request.constraint = constraint->Copy();
     requests.push_back(std::move(request));
     answer.prompts.push_back({.prompt = std::move(prompt)});
@@ -142,6 +144,10 @@ void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const c
                        asked.constraint.kind == ConstraintSpec::Kind::kAutoCalls;
   asked.parser.starts_in_reasoning = is_free && chat::EndsInReasoning(text);
   asked.constraint.starts_in_reasoning = asked.parser.starts_in_reasoning;
+  if (asked.outline) {
+    asked.outline->answer_has_tools = asked.parser.tools != chat::ToolFormat::kNone;
+    asked.outline->answer_in_reasoning = asked.parser.starts_in_reasoning;
+  }
   std::vector<PromptText> prompts;
   prompts.push_back({std::move(tokens), std::move(text)});
   std::string warning = Joined(std::move(asked.warning), prompt.warning);
@@ -212,19 +218,11 @@ void ChatCompletions(Context& context, const HttpRequest& request, const Exchang
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
               [&context, exchange, held, conversation](const runtime::SessionTokens& found) {
-                const std::span read = found.tokens;
-                std::span document =
-                    read.first(std::min(static_cast<size_t>(found.n_document), read.size()));
-                if (document.empty() && found.unread.empty() &&
-                    IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
-                  document = read;
-                }
-                Tokens tokens;
-                const auto prompt =
-                    WriteTurn(context.prompts, context.backend.tokenizer(), conversation,
-                              {.read = read, .unread = found.unread, .document = document}, tokens);
-                if (!prompt) return SendTemplateError(context, *exchange, prompt.error());
-                RunChat(context, exchange, std::move(*held), *prompt, std::move(tokens));
+                auto turn =
+                    WriteTurn(context.prompts, context.backend.tokenizer(), conversation, found);
+                if (!turn) return SendTemplateError(context, *exchange, turn.error());
+                held->outline = std::move(turn->outline);
+                RunChat(context, exchange, std::move(*held), turn->prompt, std::move(turn->tokens));
               });
 }
 
@@ -235,7 +233,7 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
               const report::Record& body) {
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
   Fields fields(body);
-  std::vector<PromptText> prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
+  std::vector<PromptText> prompts = ReadPrompts(fields, tokenizer);
   if (asked.generation.session && prompts.size() > 1) {
     fields.Fail("prompt", "a session takes one prompt at a time");
   }
@@ -254,11 +252,9 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
                 std::vector<PromptText> whole = prompts;
                 if (!BeginsWith(whole[0].tokens, read.tokens)) {
                   Fields again(*record);
-                  whole = ReadPrompts(again, context.backend.tokenizer(), read.tokens.empty());
-                  Tokens tokens = read.tokens;
-                  tokens.insert(tokens.end(), read.unread.begin(), read.unread.end());
-                  tokens.insert(tokens.end(), whole[0].tokens.begin(), whole[0].tokens.end());
-                  whole[0].tokens = std::move(tokens);
+                  Tokens said = read.tokens;
+                  said.insert(said.end(), read.unread.begin(), read.unread.end());
+                  whole = ReadPrompts(again, context.backend.tokenizer(), said);
                 }
                 Run(context, exchange, std::move(*held), std::move(whole), {});
               });

@@ -11,18 +11,16 @@ constexpr size_t kMaxPrompts = 128;
 
 class PromptReader {
  public:
-  PromptReader(Fields& fields, const tokenizer::Tokenizer& tokenizer, bool add_bos)
-      : fields_(fields), tokenizer_(tokenizer), add_bos_(add_bos) {}
+  PromptReader(Fields& fields, const tokenizer::Tokenizer& tokenizer,
+               std::span<const tokenizer::TokenId> before)
+      : fields_(fields), tokenizer_(tokenizer), before_(before) {}
 
-  PromptText FromText(const std::string& text) const {
-    // Not Encode, which may append EOS: the text is continued.
-    const tokenizer::MarkedText marked = {text, true};
-    return {tokenizer_.EncodeMarked({&marked, 1}, add_bos_), text};
-  }
+  PromptText FromText(const std::string& text) const { return {Begin(text), text}; }
 
   // Token ids as they are. Texts between them get no BOS: the list has its own.
   PromptText FromList(const report::List& list) const {
     PromptText out;
+    out.tokens.assign(before_.begin(), before_.end());
     for (const report::Value& item : list) {
       if (const auto* id = std::get_if<int64_t>(&item.data)) {
         if (*id < 0 || *id >= tokenizer_.vocabulary_size()) {
@@ -32,8 +30,12 @@ class PromptReader {
         }
         out.tokens.push_back(static_cast<tokenizer::TokenId>(*id));
       } else if (const auto* text = std::get_if<std::string>(&item.data)) {
+        if (&item == &list.front()) {
+          out.tokens = Begin(*text);
+          continue;
+        }
         const tokenizer::MarkedText marked = {*text, true};
-        const Tokens tokens = tokenizer_.EncodeMarked({&marked, 1}, out.tokens.empty() && add_bos_);
+        const Tokens tokens = tokenizer_.EncodeMarked({&marked, 1}, /*add_special=*/false);
         out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
       } else {
         fields_.Fail("prompt", std::string("found ") + KindName(item) +
@@ -41,14 +43,25 @@ class PromptReader {
         return {};
       }
     }
-    out.text = tokenizer_.Decode(out.tokens, /*render_special=*/true);
+    out.text = tokenizer_.Decode(std::span(out.tokens).subspan(before_.size()),
+                                 /*render_special=*/true);
     return out;
   }
 
  private:
+  // `text` after what is before. Not Encode, which may append EOS: the text is continued.
+  Tokens Begin(const std::string& text) const {
+    const tokenizer::MarkedText marked = {text, true};
+    if (before_.empty()) return tokenizer_.EncodeMarked({&marked, 1});
+    Tokens tokens(before_.begin(), before_.end());
+    const Tokens added = tokenizer_.EncodeAfter(before_.back(), {&marked, 1});
+    tokens.insert(tokens.end(), added.begin(), added.end());
+    return tokens;
+  }
+
   Fields& fields_;
   const tokenizer::Tokenizer& tokenizer_;
-  bool add_bos_;
+  std::span<const tokenizer::TokenId> before_;
 };
 
 bool IsText(const report::Value& value) { return std::holds_alternative<std::string>(value.data); }
@@ -118,8 +131,8 @@ void CheckTools(Fields& fields, const report::List& tools) {
 }  // namespace
 
 std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& tokenizer,
-                                    bool add_bos) {
-  const PromptReader reader(fields, tokenizer, add_bos);
+                                    std::span<const tokenizer::TokenId> before) {
+  const PromptReader reader(fields, tokenizer, before);
   const report::Value* value = fields.Find("prompt");
   if (value == nullptr) {
     fields.Fail("prompt", "is missing", "missing_required_parameter");
@@ -152,9 +165,16 @@ std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& 
     return {};
   }
   for (const PromptText& prompt : prompts) {
-    if (prompt.tokens.empty()) fields.Fail("prompt", "is empty");
+    if (prompt.tokens.size() == before.size()) fields.Fail("prompt", "is empty");
   }
   return prompts;
+}
+
+nlohmann::ordered_json ReadTools(Fields& fields) {
+  const report::List* tools = fields.Array("tools");
+  if (tools == nullptr || tools->empty()) return nullptr;
+  CheckTools(fields, *tools);
+  return JsonFrom(*tools);
 }
 
 chat::Conversation ReadConversation(Fields& fields, const report::Record& variables) {
@@ -166,14 +186,12 @@ chat::Conversation ReadConversation(Fields& fields, const report::Record& variab
     return out;
   }
   CheckMessages(fields, *messages);
-  const report::List* tools = fields.Array("tools");
-  if (tools != nullptr) CheckTools(fields, *tools);
+  out.tools = ReadTools(fields);
   const report::Record* own_variables = fields.Object("chat_template_kwargs");
   out.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
   out.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   if (!fields.ok()) return out;
   out.messages = JsonFrom(*messages);
-  if (tools != nullptr && !tools->empty()) out.tools = JsonFrom(*tools);
   if (!variables.fields.empty()) out.variables = JsonFrom(variables);
   if (own_variables != nullptr) {
     const auto own = JsonFrom(*own_variables);

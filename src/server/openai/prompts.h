@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,17 @@ using Tokens = std::vector<tokenizer::TokenId>;
 
 struct PromptText {
   Tokens tokens;
-  std::string text;  // as the client wrote it; of token ids, their text
+  std::string text;  // as the client wrote it, without what is before; of token ids, their text
 };
 
 // The field `prompt`: a text, a list of token ids (texts may be mixed in), or a list of those.
-// Errors: missing, empty, a token outside the vocabulary.
+// `before`: the tokens that the prompts follow and begin with; empty: they begin a text, with BOS
+// as the model wants it. Errors: missing, empty, a token outside the vocabulary.
 std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& tokenizer,
-                                    bool add_bos);
+                                    std::span<const tokenizer::TokenId> before = {});
+
+// OpenAI's array of tools; null: none. Error: a tool without a name.
+nlohmann::ordered_json ReadTools(Fields& fields);
 
 // The fields messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and
 // continue_final_message. The caller sets the time. Errors: forms that OpenAI's API does not have;

@@ -7,6 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/trim.h"
+#include "chat/message.h"
+#include "server/openai/history.h"
+
 namespace winnow::server {
 namespace {
 
@@ -38,13 +42,6 @@ Result<Halves> CutAtMark(const std::vector<MarkedText>& text) {
   if (!found)
     return Error{"the chat template changes the text of user messages; sessions need it unchanged"};
   return halves;
-}
-
-std::string Trimmed(const std::string& text) {
-  constexpr const char* kSpaces = " \t\n\v\f\r";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
 // Inserts `text` before the content of a message, which is a text or a list of parts.
@@ -90,6 +87,19 @@ Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
   return prompt;
 }
 
+// What the template writes after an answer that nothing follows.
+std::string TurnEnd(const chat::PromptWriter& writer) {
+  chat::Conversation marked;
+  marked.add_generation_prompt = false;
+  marked.messages = ordered_json::array(
+      {{{"role", "user"}, {"content", "?"}}, {{"role", "assistant"}, {"content", kMark}}});
+  const auto prompt = writer.Write(marked);
+  const auto halves = prompt ? CutAtMark(prompt->text) : Result<Halves>(prompt.error());
+  std::string text;
+  if (halves) text = chat::Prompt{halves->after, {}}.Text();
+  return text;
+}
+
 // The rest of `text` after `read`; nullopt: it does not begin with `read`.
 std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
                                                  const std::vector<MarkedText>& text) {
@@ -106,82 +116,6 @@ std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
   return read.empty() ? std::optional(std::move(rest)) : std::nullopt;
 }
 
-// The text of a message: a string, or the texts of its parts.
-std::string ContentText(const ordered_json& message) {
-  const auto content = message.find("content");
-  if (content == message.end()) return {};
-  if (content->is_string()) return content->get<std::string>();
-  std::string text;
-  if (!content->is_array()) return text;
-  for (const auto& part : *content) {
-    if (part.is_object() && part.value("type", "") == "text") text += part.value("text", "");
-  }
-  return text;
-}
-
-// What stands in a message's turn, in this order: its text, then the names of the functions it
-// calls. How arguments are written differs between models and templates.
-std::vector<std::string> TurnTexts(const ordered_json& message) {
-  std::vector<std::string> texts = {Trimmed(ContentText(message))};
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return texts;
-  for (const auto& call : *calls) {
-    if (!call.is_object() || !call.contains("function")) continue;
-    const auto& function = call["function"];
-    if (function.is_object()) texts.push_back(function.value("name", ""));
-  }
-  return texts;
-}
-
-// What the template writes between an answer and the next message, trimmed.
-std::string TurnSeparator(const chat::PromptWriter& writer) {
-  chat::Conversation marked;
-  marked.messages = ordered_json::array({{{"role", "user"}, {"content", "?"}},
-                                         {{"role", "assistant"}, {"content", kMark}},
-                                         {{"role", "user"}, {"content", kMark}}});
-  const auto prompt = writer.Write(marked);
-  const auto halves = prompt ? CutAtMark(prompt->text) : Result<Halves>(prompt.error());
-  if (!halves) return {};
-  std::string after;
-  for (const MarkedText& stretch : halves->after) after += stretch.text;
-  return Trimmed(after.substr(0, after.find(kMark)));
-}
-
-// The messages after those that a session has `said`, if the others are its history: their texts
-// stand in `said` in the same order, and the last answer at its end. The rendered conversation need
-// not begin with `said` for that: templates trim texts and leave out reasoning. nullopt: it is
-// another history.
-std::optional<ordered_json> NewMessages(const chat::PromptWriter& writer,
-                                        const ordered_json& messages, const std::string& said) {
-  size_t n_old = 0;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].value("role", "") == "assistant") n_old = i + 1;
-  }
-  size_t at = 0;
-  for (size_t i = 0; i < n_old; ++i) {
-    if (messages[i].value("role", "") == "system") continue;
-    const std::vector<std::string> texts = TurnTexts(messages[i]);
-    const bool is_last = i + 1 == n_old;
-    if (is_last && texts.size() == 1) {
-      const std::string end = Trimmed(said.substr(at));
-      if (!end.ends_with(texts[0]) || (texts[0].empty() && !end.empty())) return std::nullopt;
-      continue;
-    }
-    for (const std::string& text : texts) {
-      const size_t found = said.find(text, at);
-      if (found == std::string::npos) return std::nullopt;
-      at = found + text.size();
-    }
-    const std::string separator = is_last ? TurnSeparator(writer) : "";
-    if (is_last && (separator.empty() || said.find(separator, at) != std::string::npos)) {
-      return std::nullopt;  // the session has gone on after these calls
-    }
-  }
-  ordered_json added = ordered_json::array();
-  for (size_t i = n_old; i < messages.size(); ++i) added.push_back(messages[i]);
-  return added;
-}
-
 // The text of the tokens, without BOS.
 std::string DecodedText(const tokenizer::Tokenizer& tokenizer,
                         std::span<const tokenizer::TokenId> read) {
@@ -189,10 +123,52 @@ std::string DecodedText(const tokenizer::Tokenizer& tokenizer,
   return tokenizer.Decode(read, /*render_special=*/true);
 }
 
-Tokens Joined(std::span<const tokenizer::TokenId> a, const Tokens& b) {
-  Tokens out(a.begin(), a.end());
-  out.insert(out.end(), b.begin(), b.end());
+// `before` and the text that follows it.
+Tokens Joined(const tokenizer::Tokenizer& tokenizer, std::span<const tokenizer::TokenId> before,
+              const std::vector<MarkedText>& text) {
+  if (before.empty()) return tokenizer.EncodeMarked(text);
+  Tokens out(before.begin(), before.end());
+  const Tokens added = tokenizer.EncodeAfter(before.back(), text);
+  out.insert(out.end(), added.begin(), added.end());
   return out;
+}
+
+// The number of tokens at the end of a prompt that are the text of the message it continues.
+int64_t TokensOfEnd(const tokenizer::Tokenizer& tokenizer, const SessionTurn& turn,
+                    const ordered_json& message) {
+  const std::string text = chat::ContentText(message);
+  const std::string prompt = turn.prompt.Text();
+  size_t n_bytes = prompt.ends_with(text) ? text.size() : Trimmed(text).size();
+  int64_t n_tokens = 0;
+  for (auto token = turn.tokens.rbegin(); token != turn.tokens.rend() && n_bytes > 0; ++token) {
+    n_bytes -= std::min(n_bytes, tokenizer.Piece(*token, /*render_special=*/true).size());
+    ++n_tokens;
+  }
+  return n_tokens;
+}
+
+// Whether `read` is a document without a question yet: a user turn that has not ended. For sessions
+// saved by another program, of which only the tokens are known.
+bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
+                    std::span<const tokenizer::TokenId> read) {
+  chat::Conversation question;
+  question.messages = ordered_json::array();
+  question.messages.push_back({{"role", "user"}, {"content", kMark}});
+  const auto prompt = writer.Write(question);
+  if (!prompt) return false;
+  const auto halves = CutAtMark(prompt->text);
+  if (!halves) return false;
+  // The end of the user's turn and the beginning of the answer.
+  const std::string turn_end = chat::Prompt{halves->after, {}}.Text();
+  const std::string text = tokenizer.Decode(read, /*render_special=*/true);
+  if (text.find(turn_end) != std::string::npos) return false;  // a question was asked
+  // A turn that ended without an answer ends with a beginning of turn_end.
+  for (size_t n = 1; n < turn_end.size(); ++n) {
+    const std::string_view beginning(turn_end.data(), n);
+    const bool is_blank = Trimmed(beginning).empty();
+    if (!is_blank && text.ends_with(beginning)) return false;
+  }
+  return !text.empty();
 }
 
 }  // namespace
@@ -203,85 +179,81 @@ bool BeginsWith(std::span<const tokenizer::TokenId> tokens,
          std::equal(beginning.begin(), beginning.end(), tokens.begin());
 }
 
-bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
-                    std::span<const tokenizer::TokenId> read) {
-  chat::Conversation question;
-  question.messages = ordered_json::array();
-  question.messages.push_back({{"role", "user"}, {"content", kMark}});
-  const auto prompt = writer.Write(question);
-  if (!prompt) return false;
-  const auto halves = CutAtMark(prompt->text);
-  if (!halves) return false;
-  std::string turn_end;  // the end of the user's turn and the beginning of the answer
-  for (const MarkedText& stretch : halves->after) turn_end += stretch.text;
-  const std::string text = tokenizer.Decode(read, /*render_special=*/true);
-  if (text.find(turn_end) != std::string::npos) return false;  // a question was asked
-  // A turn that ended without an answer ends with a beginning of turn_end.
-  for (size_t n = 1; n < turn_end.size(); ++n) {
-    const std::string_view beginning(turn_end.data(), n);
-    const bool is_blank = Trimmed(std::string(beginning)).empty();
-    if (!is_blank && text.ends_with(beginning)) return false;
-  }
-  return !text.empty();
-}
-
 Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
-                              const tokenizer::Tokenizer& tokenizer, const std::string& system,
-                              const std::string& document) {
-  const std::string text = Trimmed(document);
+                              const tokenizer::Tokenizer& tokenizer,
+                              chat::Conversation conversation, const std::string& document) {
+  const std::string text(Trimmed(document));
   if (text.empty()) return Error{"the document is empty"};
-  chat::Conversation conversation;
-  conversation.messages = ordered_json::array();
-  if (!system.empty()) {
-    conversation.messages.push_back({{"role", "system"}, {"content", system}});
-  }
   conversation.messages.push_back({{"role", "user"}, {"content", text + kMark}});
   WINNOW_ASSIGN(const chat::Prompt prompt, writer.Write(conversation));
   WINNOW_ASSIGN(const Halves halves, CutAtMark(prompt.text));
   return tokenizer.EncodeMarked(halves.before);
 }
 
-Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
-                               const tokenizer::Tokenizer& tokenizer,
-                               const chat::Conversation& conversation, const SessionTurn& session,
-                               Tokens& tokens) {
+Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
+                              const tokenizer::Tokenizer& tokenizer,
+                              const chat::Conversation& conversation,
+                              const runtime::SessionTokens& session) {
+  const SentMessages sent = MessagesInRequest(conversation);
+  std::span document =
+      std::span(session.tokens)
+          .first(std::min(static_cast<size_t>(session.outline.n_document), session.tokens.size()));
+  if (document.empty() && session.unread.empty() &&
+      IsOpenDocument(writer, tokenizer, session.tokens)) {
+    document = session.tokens;
+  }
+  SessionTurn turn = {.outline = {.n_document = std::ssize(document)}};
   // Compare texts if the tokens differ: a model may write a word with other tokens than the
   // tokenizer.
-  const std::string read = DecodedText(tokenizer, session.read);
+  const std::string read = DecodedText(tokenizer, session.tokens);
   const auto goes_on = [&](const std::vector<MarkedText>& text) {
-    if (BeginsWith(tokens, session.read)) return true;
+    if (BeginsWith(turn.tokens, session.tokens)) return true;
     const auto rest = RestAfter(read, text);
-    if (rest) tokens = Joined(session.read, tokenizer.EncodeMarked(*rest, false));
+    if (rest) turn.tokens = Joined(tokenizer, session.tokens, *rest);
     return rest.has_value();
   };
-  if (const auto whole = writer.Write(conversation)) {
-    tokens = tokenizer.EncodeMarked(whole->text);
-    if (goes_on(whole->text)) return *whole;
-  }
-  if (!session.document.empty()) {
-    WINNOW_ASSIGN(chat::Prompt prompt, AfterDocument(writer, conversation));
-    tokens = Joined(session.document, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
-    std::vector<MarkedText> text = {{DecodedText(tokenizer, session.document), false}};
-    text.insert(text.end(), prompt.text.begin(), prompt.text.end());
-    if (goes_on(text)) return prompt;
-  }
-  const Tokens said = Joined(session.read, Tokens(session.unread.begin(), session.unread.end()));
-  chat::Conversation turns = conversation;
-  const auto is_answer = [](const auto& message) {
-    return message.value("role", "") == "assistant";
+  const auto end = [&] {
+    turn.outline.answer_begins =
+        std::ssize(turn.tokens) -
+        (sent.continues_last ? TokensOfEnd(tokenizer, turn, sent.messages.back()) : 0);
+    return std::move(turn);
   };
-  if (std::ranges::any_of(conversation.messages, is_answer)) {
-    auto added = NewMessages(writer, conversation.messages, DecodedText(tokenizer, said));
-    if (!added) {
-      return Error{
-          "found answers that are not the session's last: expected the session's whole "
-          "conversation, unchanged, or only the messages that follow it"};
-    }
-    turns.messages = std::move(*added);
+  if (auto whole = writer.Write(conversation)) {
+    turn.prompt = *std::move(whole);
+    turn.tokens = tokenizer.EncodeMarked(turn.prompt.text);
+    turn.outline.messages = HashMessages(sent);
+    if (goes_on(turn.prompt.text)) return end();
   }
-  WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, turns));
-  tokens = Joined(said, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
-  return prompt;
+  WINNOW_ASSIGN(turn.outline.messages, HashMessages(sent, session));
+  if (!document.empty()) {
+    WINNOW_ASSIGN(turn.prompt, AfterDocument(writer, conversation));
+    turn.tokens = Joined(tokenizer, document, turn.prompt.text);
+    std::vector<MarkedText> text = {{DecodedText(tokenizer, document), false}};
+    text.insert(text.end(), turn.prompt.text.begin(), turn.prompt.text.end());
+    if (goes_on(text)) return end();
+  }
+  WINNOW_ASSIGN(NewMessages added, FindNewMessages(sent, tokenizer, session, writer.tool_format()));
+  turn.outline.messages = std::move(added.said);
+  Tokens said = session.tokens;
+  said.insert(said.end(), session.unread.begin(), session.unread.end());
+  if (added.first == sent.messages.size()) {  // the session's own answer is continued
+    turn.prompt = {.text = {{DecodedText(tokenizer, said), false}}, .warning = {}};
+    turn.tokens = std::move(said);
+    turn.outline = session.outline;
+    return turn;
+  }
+  chat::Conversation turns = conversation;
+  turns.messages.erase(turns.messages.begin(),
+                       turns.messages.begin() + static_cast<std::ptrdiff_t>(added.first));
+  WINNOW_ASSIGN(turn.prompt, AfterAnswer(writer, turns));
+  // A session that was made of messages has its last turn's end already.
+  const std::string turn_end = TurnEnd(writer);
+  if (!turn_end.empty() && DecodedText(tokenizer, said).ends_with(turn_end)) {
+    auto rest = RestAfter(turn_end, turn.prompt.text);
+    if (rest) turn.prompt.text = *std::move(rest);
+  }
+  turn.tokens = Joined(tokenizer, said, turn.prompt.text);
+  return end();
 }
 
 }  // namespace winnow::server

@@ -7,6 +7,7 @@
 #include "runtime/store/session_names.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/handlers.h"
+#include "server/openai/history.h"
 #include "server/openai/session_text.h"
 
 namespace winnow::server {
@@ -72,9 +73,9 @@ std::optional<report::Record> ReadOptionalBody(const HttpRequest& request, ApiEr
 
 // The text of a new session: exactly one of document, messages and prompt.
 struct SessionText {
-  Tokens tokens;
+  Tokens tokens = {};
   const char* field = "document";
-  bool is_document() const { return field == std::string_view("document"); }
+  runtime::TextOutline outline = {};
 };
 SessionText ReadSessionText(Context& context, Fields& fields) {
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
@@ -88,7 +89,7 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   }
   if (has_prompt) {
     out.field = "prompt";
-    const auto prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
+    const auto prompts = ReadPrompts(fields, tokenizer);
     if (prompts.size() > 1) fields.Fail("prompt", "a session has one text");
     if (fields.ok()) out.tokens = prompts[0].tokens;
     return out;
@@ -106,15 +107,24 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
       return out;
     }
     out.tokens = tokenizer.EncodeMarked(prompt->text);
+    out.outline = {.messages = HashMessages(MessagesInRequest(conversation)),
+                   .answer_begins = std::ssize(out.tokens)};
     return out;
   }
-  auto tokens =
-      DocumentPrompt(context.prompts, tokenizer, fields.Text("system").value_or(""), *document);
+  chat::Conversation before = {.tools = ReadTools(fields), .unix_time = UnixTime()};
+  if (const auto system = fields.Text("system"); system && !system->empty()) {
+    before.messages.push_back({{"role", "system"}, {"content", *system}});
+  }
+  if (!fields.ok()) return out;
+  auto tokens = DocumentPrompt(context.prompts, tokenizer, before, *document);
   if (!tokens) {
     fields.Fail("document", tokens.error().message);
     return out;
   }
   out.tokens = std::move(tokens).value();
+  out.outline = {.n_document = std::ssize(out.tokens),
+                 .messages = HashMessages(MessagesInRequest(before)),
+                 .answer_begins = std::ssize(out.tokens)};
   return out;
 }
 
@@ -171,7 +181,7 @@ void CreateSession(Context& context, const HttpRequest& http_request, const Exch
 
   runtime::Request request = RequestFrom(generation);
   request.prompt = text.tokens;
-  if (text.is_document()) request.n_document = std::ssize(text.tokens);
+  request.outline = std::move(text.outline);
   request.max_tokens = 0;
   // If the client disconnects while the text is read, it does not want the session.
   const auto gone = std::make_shared<std::atomic<bool>>(false);

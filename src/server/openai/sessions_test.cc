@@ -107,7 +107,7 @@ TEST(SessionsTest, ForksKnowTheirDocument) {
 TEST(SessionsTest, ADocumentIsNoLongerThanItsSession) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
-  fixture.backend.documents["doc"] += 100000;
+  fixture.backend.outlines["doc"].n_document += 100000;
   const auto answer =
       fixture.Post("/v1/chat/completions",
                    R"({"session": "doc", "messages": [{"role": "user", "content": "Q"}]})");
@@ -129,54 +129,6 @@ TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
   EXPECT_EQ(prompt_after("<|im_start|>user\nText"), "<|im_start|>user\nText\n\nQ" + end);
   EXPECT_EQ(prompt_after("<|im_start|>user\nText<|im_end|>\n<|im_start|>assistant\nA"),
             "<|im_start|>user\nText" + end + "A<|im_end|>\n" + turn);
-}
-
-// Clients that send the whole conversation trim answers, and leave out reasoning.
-TEST(SessionsTest, AHistoryThatDiffersInSpacesOrReasoningIsTheSessions) {
-  Fixture fixture;
-  const std::string end = "<|im_end|>\n<|im_start|>assistant\n";
-  const auto ask = [&](const std::string& answer, const std::string& messages) {
-    const tokenizer::MarkedText text = {"<|im_start|>user\nFirst" + end + answer, true};
-    fixture.backend.sessions["s"] = fixture.tokenizer->EncodeMarked({&text, 1});
-    return fixture.Post("/v1/chat/completions",
-                        R"({"session": "s", "messages": )" + messages + "}");
-  };
-  const auto history = [](const std::string& first, const std::string& answer) {
-    return R"([{"role": "system", "content": "Be kind."}, {"role": "user", "content": ")" + first +
-           R"("}, {"role": "assistant", "content": )" + answer +
-           R"(}, {"role": "user", "content": "Next"}])";
-  };
-  for (const char* answer : {" He did. ", "He did.", "<think>\nDid he?</think>\n\nHe did."}) {
-    ASSERT_EQ(ask(answer, history("First", "\"He did.\""))->status(), 200) << answer;
-    EXPECT_EQ(
-        Prompt(fixture, fixture.backend.requests.size() - 1),
-        "<|im_start|>user\nFirst" + end + answer + "<|im_end|>\n<|im_start|>user\nNext" + end);
-  }
-  // Calls are written as the model writes them, not as the template does.
-  const char* const call = R"({"name": "look", "arguments": {}})";
-  const std::string called =
-      R"([{"role": "user", "content": "First"}, {"role": "assistant", "content": null, "tool_calls":
-          [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
-          {"role": "user", "content": "A house."}])";
-  const auto calls = ask(call, called);
-  EXPECT_EQ(calls->status(), 200) << TextAt(calls->json(), "error.message");
-  EXPECT_EQ(Prompt(fixture, fixture.backend.requests.size() - 1)
-                .find("<|im_start|>user\nFirst" + end + call + "<|im_end|>\n"),
-            0U);
-
-  // Another history is no new turn.
-  const size_t n_before = fixture.backend.requests.size();
-  const std::string gone_on =
-      call + std::string("<|im_end|>\n<|im_start|>user\nMore") + end + "Yes.";
-  for (const auto& outcome : {ask("He did.", history("Edited", "\"He did.\"")),
-                              ask("He did.", history("First", "\"No.\"")),
-                              ask("He did. And more.", history("First", "\"He did.\"")),
-                              ask("He", history("First", "\"\"")), ask(gone_on, called)}) {
-    EXPECT_EQ(outcome->status(), 400);
-    EXPECT_NE(TextAt(outcome->json(), "error.message").find("whole conversation, unchanged"),
-              std::string::npos);
-  }
-  EXPECT_EQ(fixture.backend.requests.size(), n_before);
 }
 
 TEST(SessionsTest, NamesThatAreDrawnAreNotMetTwice) {

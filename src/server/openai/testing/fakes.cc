@@ -67,6 +67,10 @@ std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Requ
   started.n_reused = 2;
   started.reuse = runtime::PrefixReuse::kExact;
   tell(started);
+  if (r.session) {
+    const int64_t n_document = outlines[*r.session].n_document;
+    outlines[*r.session] = r.outline.value_or(runtime::TextOutline{.n_document = n_document});
+  }
   for (int choice = 0; choice < r.n; ++choice) {
     for (const std::string& word : words) {
       Event token;
@@ -124,7 +128,7 @@ void FakeBackend::CreateSession(const std::string& id, runtime::Request document
     return done(*session_failure);
   }
   sessions[id] = document.prompt;
-  documents[id] = document.n_document;
+  outlines[id] = document.outline.value_or(runtime::TextOutline());
   requests.push_back(std::move(document));
   if (!holds) done(Describe(id));
 }
@@ -135,7 +139,7 @@ void FakeBackend::ForkSession(const std::string& from, const std::string& to,
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + from});
   }
   sessions[to] = std::vector(sessions[from]);
-  documents[to] = documents[from];
+  outlines[to] = runtime::TextOutline(outlines[from]);
   done(Describe(to));
 }
 
@@ -152,7 +156,7 @@ void FakeBackend::RestoreSession(const std::string& id, const std::string& name,
     return done(RequestError{runtime::ErrorKind::kInvalid, name + ": is not a session file"});
   }
   sessions[id] = {1, 2, 3};
-  documents.erase(id);
+  outlines.erase(id);
   done(Describe(id));
 }
 
@@ -162,7 +166,7 @@ void FakeBackend::DeleteSession(const std::string& id, const SessionDone& done) 
   }
   const auto info = Describe(id);
   sessions.erase(id);
-  documents.erase(id);
+  outlines.erase(id);
   done(info);
 }
 
@@ -183,8 +187,10 @@ void FakeBackend::ReadTokens(const std::string& id, const TokensDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
-  done(runtime::SessionTokens{
-      .tokens = sessions[id], .unread = unread[id], .n_document = documents[id]});
+  done(runtime::SessionTokens{.tokens = sessions[id],
+                              .unread = unread[id],
+                              .ended = ended.contains(id),
+                              .outline = outlines[id]});
 }
 
 void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
@@ -198,7 +204,7 @@ void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptD
   kept.tokens = sessions[id];
   kept.share.assign(kept.tokens.size(), 0.5F);
   kept.n_layers = kept.n_kv_heads = 1;
-  kept.n_document = documents[id];
+  kept.n_document = outlines[id].n_document;
   if (by_head) kept.by_head = {{0, 1}};
   done(std::move(kept));
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,9 +73,10 @@ class FakeBackend final : public Backend {
   int n_cancelled = 0;
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
   std::map<std::string, std::vector<tokenizer::TokenId>> unread;
-  bool reads_sessions = false;               // sessions are busy: their tokens cannot be read
-  std::map<std::string, int64_t> files;      // bytes, of the sessions that are on disk
-  std::map<std::string, int64_t> documents;  // tokens, of the sessions that begin with one
+  bool reads_sessions = false;           // sessions are busy: their tokens cannot be read
+  std::map<std::string, int64_t> files;  // bytes, of the sessions that are on disk
+  std::map<std::string, runtime::TextOutline> outlines;
+  std::set<std::string> ended;  // sessions whose last answer the model has ended
 
  private:
   runtime::SessionInfo Describe(const std::string& id) const;
