@@ -109,11 +109,15 @@ inline EntriesData MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
 
 inline std::vector<float> MakeAngles(int n_rotated, double magnitude = 1) {
   const int n_pairs = n_rotated / 2;
+  std::vector<double> frequencies;
+  for (int pair = 0; pair < n_pairs; ++pair) {
+    frequencies.push_back(std::pow(1e4, -2.0 * pair / n_rotated));
+  }
   std::vector<float> table;
   for (int64_t position = 0; position < kTablePositions; ++position) {
     for (const bool sine : {false, true}) {
-      for (int pair = 0; pair < n_pairs; ++pair) {
-        const double angle = static_cast<double>(position) * std::pow(1e4, -2.0 * pair / n_rotated);
+      for (const double frequency : frequencies) {
+        const double angle = static_cast<double>(position) * frequency;
         table.push_back(static_cast<float>(magnitude * (sine ? std::sin(angle) : std::cos(angle))));
       }
     }
@@ -121,13 +125,47 @@ inline std::vector<float> MakeAngles(int n_rotated, double magnitude = 1) {
   return table;
 }
 
+// What a call of a shape works on. Most of a test's time would go into making it again for every
+// backend.
+struct Inputs {
+  Shape shape = {};
+  int n_rotated = 0;               // 0: nothing is rotated
+  std::vector<float> q = {};       // [n_queries, kv_heads * group * key_dim]
+  std::vector<float> angles = {};  // [kTablePositions, n_rotated]
+  struct Head {
+    int64_t n = 0;                              // rows
+    std::vector<float> keys = {}, values = {};  // [n, key_dim], [n, value_dim]
+    EntriesData entries = {};
+  };
+  std::vector<Head> heads = {};
+};
+
 // Heads have different numbers of slots, as after an eviction: head h has n_slots + 5 h.
-// With n_at_once > 1, the same call goes to AttendAll that many times; all results must be equal.
-inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int n_at_once = 1) {
+inline Inputs MakeInputs(const Shape& s) {
   Random random(s.n_slots * 1000 + s.n_queries);
+  Inputs in = {.shape = s,
+               .q = random.Normal(s.n_queries * s.kv_heads * s.group * s.key_dim, s.spread)};
+  for (int head = 0; head < s.kv_heads; ++head) {
+    const int64_t n = s.n_slots + 5 * head;
+    std::vector<float> keys = random.Normal(n * s.key_dim);
+    std::vector<float> values = random.Normal(n * s.value_dim);
+    in.heads.push_back({.n = n,
+                        .keys = std::move(keys),
+                        .values = std::move(values),
+                        .entries = MakeEntries(s, n, random)});
+  }
+  if (s.rotate != Rotate::kNot) {
+    in.n_rotated = s.n_rotated == 0 ? s.key_dim : s.n_rotated;
+    in.angles = MakeAngles(in.n_rotated, s.magnitude);
+  }
+  return in;
+}
+
+// With n_at_once > 1, the same call goes to AttendAll that many times; all results must be equal.
+inline Answer RunAttention(Backend& b, const Inputs& in, const TapSpec& taps, int n_at_once = 1) {
+  const Shape& s = in.shape;
   const int n_q_heads = s.kv_heads * s.group;
-  const Owned q = Make(b, s.n_queries, n_q_heads * s.key_dim,
-                       random.Normal(s.n_queries * n_q_heads * s.key_dim, s.spread));
+  const Owned q = Make(b, s.n_queries, n_q_heads * s.key_dim, in.q);
   std::vector<Owned> outs;
   for (int i = 0; i < n_at_once; ++i) {
     outs.push_back(
@@ -137,32 +175,26 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   }
   std::vector<std::unique_ptr<Storage>> memory;
   std::vector<HeadStore> heads;
-  std::vector<EntriesData> own;
-  for (int head = 0; head < s.kv_heads; ++head) {
-    const int64_t n = s.n_slots + 5 * head;
+  std::vector<HeadEntries> entries;
+  for (const Inputs::Head& head : in.heads) {
+    const int64_t n = head.n;
     // Exactly the size of the rows, so that AddressSanitizer catches reads past the last one.
     memory.push_back(std::move(b.Allocate(n * gguf::RowBytes(s.key_type, s.key_dim))).value());
     memory.push_back(std::move(b.Allocate(n * gguf::RowBytes(s.value_type, s.value_dim))).value());
     const HeadStore store = {memory[memory.size() - 2].get(), memory.back().get(), 0, 0, n};
     const int64_t first[1] = {0};
-    const Owned keys = Make(b, n, s.key_dim, random.Normal(n * s.key_dim));
-    const Owned values = Make(b, n, s.value_dim, random.Normal(n * s.value_dim));
+    const Owned keys = Make(b, n, s.key_dim, head.keys);
+    const Owned values = Make(b, n, s.value_dim, head.values);
     b.StoreRows(keys.matrix, {{&store, 1}, first, s.key_type, true});
     b.StoreRows(values.matrix, {{&store, 1}, first, s.value_type, false});
     heads.push_back(store);
-    own.push_back(MakeEntries(s, n, random));
+    const EntriesData& e = head.entries;
+    if (s.plain()) continue;
+    entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position, e.biases});
   }
-  std::vector<HeadEntries> entries;
-  if (!s.plain()) {
-    for (const EntriesData& e : own) {
-      entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position, e.biases});
-    }
-  }
-  const int n_rotated = s.n_rotated == 0 ? s.key_dim : s.n_rotated;
-  const Owned table = s.rotate == Rotate::kNot
-                          ? Owned{}
-                          : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated, s.magnitude));
-  const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kInterleaved};
+  const Owned table =
+      in.n_rotated == 0 ? Owned{} : Make(b, kTablePositions, in.n_rotated, in.angles);
+  const RopeTable rope = {table.matrix, in.n_rotated, s.rotate == Rotate::kInterleaved};
   // Old content of a reused Taps must not matter.
   const Taps used = {.last_rows = {{7}, {8, 9}},
                      .n_last_rows = 1,
@@ -225,10 +257,11 @@ class AttentionConformanceBase : public Conformance {
 
   void Check(const Shape& shape, const TapSpec& taps = {}) {
     const std::unique_ptr<Backend> reference = MakeReferenceBackend();
-    const Answer expected = RunAttention(*reference, shape, taps);
+    const Inputs inputs = MakeInputs(shape);
+    const Answer expected = RunAttention(*reference, inputs, taps);
     const bool quantized = IsBlockType(shape.key_type) && shape.rotate == Rotate::kNot;
     const double tolerance = quantized ? kQuantizedQueryTolerance : kAttentionTolerance;
-    const Answer found = RunAttention(*Cpu(*pools_[0]), shape, taps);
+    const Answer found = RunAttention(*Cpu(*pools_[0]), inputs, taps);
     ExpectClose(found.out, expected.out, tolerance, shape.Text());
     ASSERT_EQ(found.taps.n_last_rows, expected.taps.n_last_rows) << shape.Text();
     ExpectListsClose(found.taps.last_rows, expected.taps.last_rows, 2 * tolerance,
@@ -246,13 +279,13 @@ class AttentionConformanceBase : public Conformance {
     ExpectListsClose(found.taps.column_max, expected.taps.column_max, 2 * tolerance,
                      "largest of columns, " + shape.Text());
     for (const char* vendor : {"intel", "amd"}) {  // one of them is often this machine's vendor
-      const Answer other = RunAttention(*Cpu(*pools_[0], vendor), shape, taps);
+      const Answer other = RunAttention(*Cpu(*pools_[0], vendor), inputs, taps);
       ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + vendor);
     }
     for (size_t i = 1; i < pools_.size(); ++i) {
       // One call, or more calls than threads so that calls share the threads.
       const int n_at_once = i % 2 == 0 ? pools_[i]->n_threads() + 1 : 1;
-      const Answer again = RunAttention(*Cpu(*pools_[i]), shape, taps, n_at_once);
+      const Answer again = RunAttention(*Cpu(*pools_[i]), inputs, taps, n_at_once);
       const std::string what = shape.Text() + " with " + std::to_string(pools_[i]->n_threads()) +
                                " threads, " + std::to_string(n_at_once) + " at once";
       EXPECT_EQ(again.out, found.out) << what;

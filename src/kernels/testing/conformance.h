@@ -25,10 +25,17 @@ inline constexpr double kFloatTolerance = 2e-6;
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
+  // Nearly normal, within 3.5 deviations: sums of four uniform numbers, because drawing from
+  // std::normal_distribution took a third of the tests' time.
   std::vector<float> Normal(int64_t n, float deviation = 1) {
-    std::normal_distribution<float> distribution(0, deviation);
+    const float unit = deviation * std::sqrt(3.0f) / 65536;
     std::vector<float> values(static_cast<size_t>(n));
-    for (float& value : values) value = distribution(engine_);
+    for (float& value : values) {
+      const uint64_t bits = engine_();
+      const auto sum = static_cast<int>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) +
+                                        (bits >> 32 & 0xFFFF) + (bits >> 48));
+      value = unit * static_cast<float>(sum - 2 * 65535);
+    }
     return values;
   }
 
