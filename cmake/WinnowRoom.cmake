@@ -62,7 +62,8 @@ endfunction()
 #
 # WINNOW_UNITY: files of a target are compiled eight at a time, for most of the work is what they all include. A build from
 # scratch takes less time, one after a change more. Names in unnamed namespaces must then differ within eight files; those
-# whose path begins with a word of APART, as files of one form that declare the same names (methods, tasks), are compiled alone.
+# whose path matches a word of APART from its beginning, as files of one form that declare the same names (methods, tasks),
+# are compiled alone.
 function(winnow_unity target)
   cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
   if(NOT WINNOW_UNITY)
@@ -83,12 +84,12 @@ function(winnow_unity target)
   endforeach()
 endfunction()
 
-# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [APART folder/] [TESTS a_test.cc] [TEST_LIBRARIES y])
+# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [APART folder/] [TESTS a_test.cc] [TEST_LIBRARIES y] [TESTS_APART folder/])
 #
 # One library per folder of src/, and one test program for the *_test.cc beside its files. DEPENDS names rooms:
 # what a room may include is what it declares here (tools/check_layers.py reads these lists).
 function(winnow_room)
-  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;DEPENDS;LIBRARIES;APART;TESTS;TEST_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;DEPENDS;LIBRARIES;APART;TESTS;TEST_LIBRARIES;TESTS_APART" ${ARGN})
   set(target winnow_${ROOM_NAME})
   list(TRANSFORM ROOM_DEPENDS PREPEND winnow_)
   if(ROOM_SOURCES)
@@ -105,6 +106,7 @@ function(winnow_room)
     target_link_libraries(${target}_test PRIVATE ${target} ${ROOM_TEST_LIBRARIES} GTest::gtest GTest::gtest_main
                                                   winnow_test_flags)
     winnow_precompile(${target}_test tests)
+    winnow_unity(${target}_test APART ${ROOM_TESTS_APART})
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     winnow_suites(${target}_test PREFIX "${ROOM_NAME}/" LABELS ${ROOM_NAME})
   endif()

@@ -37,7 +37,7 @@ std::string ErrorText(const Result<T>& result) {
   return result ? "no error" : result.error().message;
 }
 
-using Values = std::vector<std::pair<std::string, std::string>>;
+using NamedValues = std::vector<std::pair<std::string, std::string>>;
 
 TEST(SpecTest, NameAlone) {
   const auto spec = ParseSpec("snapkv");
@@ -66,9 +66,9 @@ TEST(SpecTest, CommasInsideParenthesesBelongToTheValue) {
   const auto spec =
       ParseSpec("custom:score=window(window=16,pool=max),budget=pyramid(20),recent=4");
   ASSERT_TRUE(spec) << ErrorText(spec);
-  EXPECT_EQ(spec->values, (Values{{"score", "window(window=16,pool=max)"},
-                                  {"budget", "pyramid(20)"},
-                                  {"recent", "4"}}));
+  EXPECT_EQ(spec->values, (NamedValues{{"score", "window(window=16,pool=max)"},
+                                       {"budget", "pyramid(20)"},
+                                       {"recent", "4"}}));
 }
 
 TEST(SpecTest, RefusesWhatIsNone) {
@@ -90,10 +90,10 @@ TEST(PartTest, ValuesWithAndWithoutNames) {
   const auto one = ParsePart("window(32)");
   ASSERT_TRUE(one) << ErrorText(one);
   EXPECT_EQ(one->name, "window");
-  EXPECT_EQ(one->values, (Values{{"", "32"}}));
+  EXPECT_EQ(one->values, (NamedValues{{"", "32"}}));
   const auto several = ParsePart("window(32,pool=max,inner=f(a=1,b=2))");
   ASSERT_TRUE(several) << ErrorText(several);
-  EXPECT_EQ(several->values, (Values{{"", "32"}, {"pool", "max"}, {"inner", "f(a=1,b=2)"}}));
+  EXPECT_EQ(several->values, (NamedValues{{"", "32"}, {"pool", "max"}, {"inner", "f(a=1,b=2)"}}));
   const auto none = ParsePart("topk");
   ASSERT_TRUE(none);
   EXPECT_TRUE(none->values.empty());

@@ -14,8 +14,8 @@ using testing::Make;
 using testing::SmallBytePairs;
 using Ids = std::vector<TokenId>;
 
-constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
-constexpr EncodeOptions kSpecial = {.add_special = false, .parse_special = true};
+using testing::kPlain;
+using testing::kSpecial;
 
 TEST(ByteAlphabet, KnownCharacters) {
   EXPECT_EQ(CharacterOfByte('A'), "A");

@@ -15,8 +15,8 @@ using testing::Make;
 using testing::SmallSentencePiece;
 using Ids = std::vector<TokenId>;
 
-constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
-constexpr EncodeOptions kSpecial = {.add_special = false, .parse_special = true};
+using testing::kPlain;
+using testing::kSpecial;
 
 TokenId Byte(uint8_t byte) { return 3 + byte; }
 

@@ -10,13 +10,14 @@
 #include <string>
 #include <thread>
 
+#include "tokenizer/testing/small_vocabulary.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow::tokenizer {
 namespace {
 
-constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
+using testing::kPlain;
 constexpr std::string_view kSpace = "▁";
 
 std::string ReadFile(const std::filesystem::path& path) {

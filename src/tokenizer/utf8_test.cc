@@ -22,8 +22,8 @@ TEST(Utf8, RefusesWhatRfc3629Forbids) {
        {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80",
         "\xED\xBF\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80",
         "\xF5\x80\x80\x80", "\xFF", "\xC3", "\xE4\xB8", "\xC3(", "\xE4\xB8("}) {
-    EXPECT_EQ(CharacterLength(text), 0u) << testing::PrintToString(text);
-    EXPECT_FALSE(IsUtf8(text)) << testing::PrintToString(text);
+    EXPECT_EQ(CharacterLength(text), 0u) << ::testing::PrintToString(text);
+    EXPECT_FALSE(IsUtf8(text)) << ::testing::PrintToString(text);
   }
   EXPECT_EQ(CharacterLength(""), 0u);
   EXPECT_TRUE(IsUtf8(""));

@@ -48,7 +48,7 @@ void Visit(DefensiveKvConfig& c, Visitor& v) {
 using select::ScoredHead;
 
 // Scores of the layers computed so far.
-struct Scores final : CopiedMemory<Scores> {
+struct ScoresSoFar final : CopiedMemory<ScoresSoFar> {
   std::vector<ScoredHead> heads;
 };
 
@@ -73,7 +73,7 @@ class DefensiveKvMethod final : public Method {
     return std::min(n, c_.layer ? budget * n_layers : budget);
   }
   std::unique_ptr<Memory> MakeMemory() const override {
-    return c_.layer ? std::make_unique<Scores>() : nullptr;
+    return c_.layer ? std::make_unique<ScoresSoFar>() : nullptr;
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
@@ -83,12 +83,12 @@ class DefensiveKvMethod final : public Method {
       select::KeepBest(call, heads, LayerSlots(call), plans);
       return;
     }
-    auto& all = static_cast<Scores&>(*call.memory);
+    auto& all = static_cast<ScoresSoFar&>(*call.memory);
     for (ScoredHead& head : heads) all.heads.push_back(std::move(head));
   }
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (!c_.layer || call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
-    const auto& all = static_cast<const Scores&>(*call.memory);
+    const auto& all = static_cast<const ScoresSoFar&>(*call.memory);
     select::KeepBest(call, all.heads, LayerSlots(call) * call.n_layers, plans);
   }
 

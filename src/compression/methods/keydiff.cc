@@ -7,13 +7,15 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::KeyDifference()); }
+Result<MethodPtr> MakeKeyDiff(const ScoreAloneConfig& c) {
+  return ScoreAlone(c, score::KeyDifference());
+}
 
 }  // namespace
 
 MethodEntry KeyDiff() {
-  return Entry<ScoreAloneConfig, Make, Promises>("keydiff", "keys unlike the others",
-                                                 "KeyDiff, arXiv:2504.15364");
+  return Entry<ScoreAloneConfig, MakeKeyDiff, Promises>("keydiff", "keys unlike the others",
+                                                        "KeyDiff, arXiv:2504.15364");
 }
 
 }  // namespace winnow::compression::methods

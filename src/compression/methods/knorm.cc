@@ -7,13 +7,13 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::KeyNorm()); }
+Result<MethodPtr> MakeKNorm(const ScoreAloneConfig& c) { return ScoreAlone(c, score::KeyNorm()); }
 
 }  // namespace
 
 MethodEntry KNorm() {
-  return Entry<ScoreAloneConfig, Make, Promises>("knorm", "keys of small norm",
-                                                 "L2 norm, arXiv:2406.11430");
+  return Entry<ScoreAloneConfig, MakeKNorm, Promises>("knorm", "keys of small norm",
+                                                      "L2 norm, arXiv:2406.11430");
 }
 
 }  // namespace winnow::compression::methods

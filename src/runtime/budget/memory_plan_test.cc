@@ -15,7 +15,7 @@ namespace {
 using compression::MakeMethod;
 using compression::MethodPtr;
 
-constexpr CacheCost kCost = {.n_layers = 4, .n_kv_heads = 1, .row_bytes = 10};
+constexpr CacheCost kRowCost = {.n_layers = 4, .n_kv_heads = 1, .row_bytes = 10};
 
 MethodPtr Make(const std::string& spec, const std::string& decode = "") {
   MethodPtr method = MakeMethod(spec).value();
@@ -24,7 +24,8 @@ MethodPtr Make(const std::string& spec, const std::string& decode = "") {
 }
 
 MemoryPlan Begin(const compression::Method* method,
-                 const std::vector<int64_t>& slots = {0, 0, 0, 0}, const CacheCost& cost = kCost) {
+                 const std::vector<int64_t>& slots = {0, 0, 0, 0},
+                 const CacheCost& cost = kRowCost) {
   MemoryPlan plan(cost, method);
   std::vector<Entries> held;
   int64_t max = 0;
@@ -108,7 +109,7 @@ TEST(MemoryPlan, LaterPromptsFindTheOldContents) {
 
 TEST(MemoryPlan, GeneratingUnderABudget) {
   const MethodPtr method = Make("h2o");
-  const CacheCost cost = kCost;
+  const CacheCost cost = kRowCost;
   MemoryPlan plan = Begin(method.get(), {10, 10, 10, 10}, cost);
   EXPECT_EQ(plan.Decode(16, 1), 11 * 40);
   EXPECT_EQ(plan.Decode(16, 3), 14 * 40);
@@ -190,7 +191,7 @@ TEST(MemoryPlan, WhatIsHeldKeepsToWhatTheMethodStates) {
   for (const auto& one : cases) {
     SCOPED_TRACE(std::string(one.method) + ", " + std::to_string(one.held[2]));
     const MethodPtr method = Make(one.method);
-    MemoryPlan plan(kCost, method.get());
+    MemoryPlan plan(kRowCost, method.get());
     std::vector<Entries> held;
     for (const int64_t n : one.held) held.push_back({.slots = n, .rows = n});
     plan.Start(held, /*n_seen=*/100, /*n_prompt=*/90);

@@ -295,18 +295,18 @@ TEST(ChatTest, FailureInTheMiddleOfAStreamIsAnEvent) {
 }
 
 // ChatML that lists the tools, as Hermes does.
-constexpr const char* kToolTemplate =
+constexpr const char* kListedTools =
     "{% if tools %}<|im_start|>system\n<tool_call>{{ tools | tojson }}<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-constexpr const char* kTools =
+constexpr const char* kLook =
     R"(, "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}])";
 
 TEST(ChatTest, ToolsGoToTheTemplateAndCallsComeApart) {
-  Fixture fixture({}, kToolTemplate);
+  Fixture fixture({}, kListedTools);
   fixture.backend.words = {"Wait. <tool", "_call>{\"name\": \"look\", \"argu",
                            "ments\": {\"at\": \"a </tool_call> b\"}}", "</tool_call>"};
-  const report::Record body = fixture.Post(kPath, Body(kTools))->json();
+  const report::Record body = fixture.Post(kPath, Body(kLook))->json();
   EXPECT_NE(fixture.tokenizer->Decode(fixture.backend.requests[0].prompt, true).find("\"look\""),
             std::string::npos);
   EXPECT_EQ(TextAt(body, "choices.0.finish_reason"), "tool_calls");
@@ -318,7 +318,7 @@ TEST(ChatTest, ToolsGoToTheTemplateAndCallsComeApart) {
   EXPECT_EQ(TextAt(body, "choices.0.message.content"), "Wait.");
 
   const auto chunks =
-      fixture.Post(kPath, Body(std::string(kTools) + R"(, "stream": true)"))->chunks();
+      fixture.Post(kPath, Body(std::string(kLook) + R"(, "stream": true)"))->chunks();
   std::string arguments;
   int n_names = 0;
   for (const report::Record& chunk : chunks) {
@@ -336,26 +336,26 @@ TEST(ChatTest, ToolsGoToTheTemplateAndCallsComeApart) {
 }
 
 TEST(ChatTest, OnlyACallHasNoContent) {
-  Fixture fixture({}, kToolTemplate);
+  Fixture fixture({}, kListedTools);
   fixture.backend.words = {"<tool_call>{\"name\": \"look\", \"arguments\": {}}</tool_call>"};
-  EXPECT_TRUE(IsNull(At(fixture.Post(kPath, Body(kTools))->json(), "choices.0.message.content")));
+  EXPECT_TRUE(IsNull(At(fixture.Post(kPath, Body(kLook))->json(), "choices.0.message.content")));
   // Without tools, or with tool_choice "none", it is text.
   EXPECT_EQ(TextAt(fixture.Post(kPath, Body())->json(), "choices.0.finish_reason"), "stop");
-  const auto none = fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "none")"));
+  const auto none = fixture.Post(kPath, Body(std::string(kLook) + R"(, "tool_choice": "none")"));
   EXPECT_EQ(TextAt(none->json(), "choices.0.finish_reason"), "stop");
   EXPECT_EQ(
-      fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "required")"))->status(),
+      fixture.Post(kPath, Body(std::string(kLook) + R"(, "tool_choice": "required")"))->status(),
       400);
 }
 
 TEST(ChatTest, ToolsThatTheTemplateDoesNotTakeAreLeftOut) {
   Fixture fixture;
-  const report::Record body = fixture.Post(kPath, Body(kTools))->json();
+  const report::Record body = fixture.Post(kPath, Body(kLook))->json();
   EXPECT_EQ(TextAt(body, "warning"),
             "the model's chat template does not support tools: the model does not see them");
   EXPECT_EQ(TextAt(body, "choices.0.finish_reason"), "stop");
   const auto chunks =
-      fixture.Post(kPath, Body(std::string(kTools) + R"(, "stream": true)"))->chunks();
+      fixture.Post(kPath, Body(std::string(kLook) + R"(, "stream": true)"))->chunks();
   EXPECT_EQ(TextAt(chunks.back(), "warning"), TextAt(body, "warning"));
   EXPECT_FALSE(Has(fixture.Post(kPath, Body())->json(), "warning"));
   ASSERT_EQ(fixture.backend.requests.size(), 3U);

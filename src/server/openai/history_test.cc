@@ -16,7 +16,7 @@ using testing::TextAt;
 
 const std::string kEnd = "<|im_end|>\n<|im_start|>assistant\n";
 
-const char* const kToolTemplate =
+const char* const kSystemTools =
     "{% if messages[0].role == 'system' %}<|im_start|>system\n{{ messages[0].content }}"
     "{{ tools | tojson if tools else '' }}<|im_end|>\n{% endif %}"
     "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
@@ -183,7 +183,7 @@ TEST_F(HistoryTest, TheBeginningOfAnAnswerMayBeSent) {
 
 // Calls are written as the model writes them, not as the template does.
 TEST_F(HistoryTest, CallsAndTheirResultsAreMessages) {
-  fixture_.emplace(ServiceOptions(), kToolTemplate);
+  fixture_.emplace(ServiceOptions(), kSystemTools);
   const std::string list =
       R"("tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}])";
   const std::string tools = ", " + list;

@@ -4,9 +4,13 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
 
 namespace winnow::tokenizer::testing {
+
+inline constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
+inline constexpr EncodeOptions kSpecial = {.add_special = false, .parse_special = true};
 
 // Builds vocabularies for tests, without a file.
 class VocabularyBuilder {
