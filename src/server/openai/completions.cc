@@ -145,8 +145,10 @@ void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const c
   asked.parser.starts_in_reasoning = is_free && chat::EndsInReasoning(text);
   asked.constraint.starts_in_reasoning = asked.parser.starts_in_reasoning;
   if (asked.outline) {
-    asked.outline->answer_has_tools = asked.parser.tools != chat::ToolFormat::kNone;
-    asked.outline->answer_in_reasoning = asked.parser.starts_in_reasoning;
+    asked.outline->answer_has_tools |= asked.parser.tools != chat::ToolFormat::kNone;
+    // An answer that is continued has begun before.
+    const bool begins = asked.outline->answer_begins == std::ssize(tokens);
+    asked.outline->answer_in_reasoning |= begins && asked.parser.starts_in_reasoning;
   }
   std::vector<PromptText> prompts;
   prompts.push_back({std::move(tokens), std::move(text)});

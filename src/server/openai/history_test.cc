@@ -229,6 +229,32 @@ TEST_F(HistoryTest, CallsAndTheirResultsAreMessages) {
   }
 }
 
+// Models that open the reasoning in the prompt.
+TEST_F(HistoryTest, AnAnswerMayBeginInReasoning) {
+  fixture_.emplace(ServiceOptions(), std::string(kSystemTools) +
+                                         "{% if add_generation_prompt %}<think>\n{% endif %}");
+  fixture_->Post("/v1/sessions", R"({"id": "s", "messages": [)" + kSystem + "]}");
+  const std::string prompt = Ask({User("First")});
+  ASSERT_TRUE(prompt.ends_with("<think>\n"));
+  EXPECT_TRUE(backend().outlines["s"].answer_in_reasoning);
+  Answer("Did he?</think>\n\nHe did.");
+  const auto outline = backend().outlines["s"];
+  EXPECT_EQ(Ask({User("First"), Assistant("He did.")}), prompt + "Did he?</think>\n\nHe did.");
+  EXPECT_EQ(backend().outlines["s"], outline) << "its own answer goes on";
+  EXPECT_TRUE(Ask({User("First"), Assistant("He did."), User("Next")})
+                  .starts_with(prompt + "Did he?</think>\n\nHe did.<|im_end|>\n"));
+}
+
+TEST_F(HistoryTest, LaterSystemMessagesAreTurns) {
+  Ask({User("First")});
+  Answer("Yes.");
+  EXPECT_EQ(Ask({Said("user", "Second"), Said("system", "Be brief.")}),
+            kBegin +
+                "Yes.<|im_end|>\n<|im_start|>user\nSecond<|im_end|>\n"
+                "<|im_start|>system\nBe brief." +
+                kEnd);
+}
+
 TEST_F(HistoryTest, TextsMakeTheMessagesUnknown) {
   Ask({User("First")});
   Answer("Yes.");

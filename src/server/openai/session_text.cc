@@ -78,9 +78,7 @@ Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
   marked.messages = ordered_json::array();
   marked.messages.push_back({{"role", "user"}, {"content", "?"}});
   marked.messages.push_back({{"role", "assistant"}, {"content", kMark}});
-  for (const auto& message : conversation.messages) {
-    if (message.value("role", "") != "system") marked.messages.push_back(message);
-  }
+  for (const auto& message : conversation.messages) marked.messages.push_back(message);
   WINNOW_ASSIGN(chat::Prompt prompt, writer.Write(marked));
   WINNOW_ASSIGN(Halves halves, CutAtMark(prompt.text));
   prompt.text = std::move(halves.after);
@@ -246,8 +244,9 @@ Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
   turns.messages.erase(turns.messages.begin(),
                        turns.messages.begin() + static_cast<std::ptrdiff_t>(added.first));
   WINNOW_ASSIGN(turn.prompt, AfterAnswer(writer, turns));
-  // A session that was made of messages has its last turn's end already.
-  const std::string turn_end = TurnEnd(writer);
+  // A session that was made of messages may have its last turn's end already.
+  const bool has_answer = session.outline.answer_begins < std::ssize(said);
+  const std::string turn_end = has_answer ? "" : TurnEnd(writer);
   if (!turn_end.empty() && DecodedText(tokenizer, said).ends_with(turn_end)) {
     auto rest = RestAfter(turn_end, turn.prompt.text);
     if (rest) turn.prompt.text = *std::move(rest);
