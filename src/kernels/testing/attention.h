@@ -278,10 +278,12 @@ class AttentionConformanceBase : public Conformance {
     }
     ExpectListsClose(found.taps.column_max, expected.taps.column_max, 2 * tolerance,
                      "largest of columns, " + shape.Text());
+#ifndef WINNOW_SANITIZES_MEMORY  // vendors differ in prefetching, which sanitizers do not see
     for (const char* vendor : {"intel", "amd"}) {  // one of them is often this machine's vendor
       const Answer other = RunAttention(*Cpu(*pools_[0], vendor), inputs, taps);
       ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + vendor);
     }
+#endif
     for (size_t i = 1; i < pools_.size(); ++i) {
       // One call, or more calls than threads so that calls share the threads.
       const int n_at_once = i % 2 == 0 ? pools_[i]->n_threads() + 1 : 1;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "base/sanitizer.h"
 #include "runtime/scheduler/scheduler_memory.h"
 #include "runtime/session/batch_memory.h"
 #include "runtime/testing/scheduler_run.h"
@@ -79,11 +80,17 @@ class SchedulerSoakTest : public SchedulerTest {
   std::map<std::pair<std::vector<TokenId>, int>, std::vector<TokenId>> alone_;
 };
 
-TEST_F(SchedulerSoakTest, TwoThousandRequests) {
+#ifdef WINNOW_SANITIZES_MEMORY  // the server's soak (make soak) sends more
+constexpr int kRequests = 600;
+#else
+constexpr int kRequests = 2000;
+#endif
+
+TEST_F(SchedulerSoakTest, ManyRequests) {
   Make(SoakOptions());
   std::deque<std::pair<Asked, Ticket>> asked;
   int n_cancelled = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < kRequests; ++i) {
     Asked next;
     Request request = Next(next);
     next.answer = Submit(std::move(request));
@@ -107,7 +114,7 @@ TEST_F(SchedulerSoakTest, TwoThousandRequests) {
   }
   RunAll();
   for (const auto& [last, ticket] : asked) ASSERT_NO_FATAL_FAILURE(Check(last));
-  EXPECT_GT(n_cancelled, 100);
+  EXPECT_GT(n_cancelled, kRequests / 20);
   const SchedulerState state = scheduler_->state();
   EXPECT_EQ(state.n_running + state.n_waiting, 0);
   EXPECT_EQ(state.n_failed, 0);
