@@ -59,6 +59,7 @@ class Sessions(ServerTest):
                 text = messages[-1]["content"]
                 status, second = say("What was the code?", stop=[text[len(text) // 2:len(text) // 2 + 4]])
                 self.assertEqual(status, 200, second)
+                self.assertEqual(second["choices"][0]["finish_reason"], "stop")
                 status, third = say("And the lantern?")
                 self.assertEqual(status, 200, third)
                 for older, newer in ((first, second), (second, third)):

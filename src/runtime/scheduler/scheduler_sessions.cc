@@ -289,18 +289,15 @@ std::vector<SessionInfo> NamedSessions::List() const {
 void NamedSessions::ReadTokens(
     const std::string& id,
     const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
-  const auto tell = [&](const Session& session, std::span<const TokenId> unread,
-                        const TextOutline& outline) {
-    SessionTokens text = {.tokens = {session.tokens().begin(), session.tokens().end()},
-                          .outline = outline};
-    store_.SetUnread(unread, text);
-    done(std::move(text));
-  };
-  if (const Sequence* sequence = active_.Find(id)) {
-    return tell(sequence->session(), {}, sequence->job().outline);
+  if (active_.Find(id) != nullptr) {  // its text is about to change
+    return done(RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
   }
   if (const IdleSession* idle = store_.Find(id)) {
-    return tell(*idle->session, idle->unread, idle->outline);
+    SessionTokens text = {
+        .tokens = {idle->session->tokens().begin(), idle->session->tokens().end()},
+        .outline = idle->outline};
+    store_.SetUnread(idle->unread, text);
+    return done(std::move(text));
   }
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();

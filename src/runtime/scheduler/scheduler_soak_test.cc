@@ -81,16 +81,16 @@ class SchedulerSoakTest : public SchedulerTest {
 };
 
 #ifdef WINNOW_SANITIZES_MEMORY  // the server's soak (make soak) sends more
-constexpr int kRequests = 600;
+constexpr int kRandomRequests = 600;
 #else
-constexpr int kRequests = 2000;
+constexpr int kRandomRequests = 2000;
 #endif
 
 TEST_F(SchedulerSoakTest, ManyRequests) {
   Make(SoakOptions());
   std::deque<std::pair<Asked, Ticket>> asked;
   int n_cancelled = 0;
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < kRandomRequests; ++i) {
     Asked next;
     Request request = Next(next);
     next.answer = Submit(std::move(request));
@@ -114,7 +114,7 @@ TEST_F(SchedulerSoakTest, ManyRequests) {
   }
   RunAll();
   for (const auto& [last, ticket] : asked) ASSERT_NO_FATAL_FAILURE(Check(last));
-  EXPECT_GT(n_cancelled, kRequests / 20);
+  EXPECT_GT(n_cancelled, kRandomRequests / 20);
   const SchedulerState state = scheduler_->state();
   EXPECT_EQ(state.n_running + state.n_waiting, 0);
   EXPECT_EQ(state.n_failed, 0);

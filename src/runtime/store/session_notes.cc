@@ -27,9 +27,12 @@ std::string NotesText(const SessionNotes& notes) {
   out << kUnread;
   for (const tokenizer::TokenId token : notes.unread) out << ' ' << token;
   if (outline.n_document > 0) out << ' ' << kDocument << ' ' << outline.n_document;
-  if (!outline.messages.empty()) {
+  if (outline.answer_begins >= 0) {
     out << ' ' << kAnswer << ' ' << outline.answer_begins << ' ' << outline.answer_has_tools << ' '
-        << outline.answer_in_reasoning << ' ' << kMessages;
+        << outline.answer_in_reasoning;
+  }
+  if (!outline.messages.empty()) {
+    out << ' ' << kMessages;
     for (const uint64_t message : outline.messages) out << ' ' << message;
   }
   return std::move(out).str();

@@ -15,7 +15,8 @@ TEST(SessionNotesTest, WhatIsWrittenIsRead) {
                    .messages = {0, std::numeric_limits<uint64_t>::max()},
                    .answer_begins = 21,
                    .answer_has_tools = true}},
-        SessionNotes{.outline = {.messages = {5}, .answer_in_reasoning = true}}}) {
+        SessionNotes{.outline = {.messages = {5}}},
+        SessionNotes{.outline = {.answer_begins = 0, .answer_in_reasoning = true}}}) {
     const std::string text = NotesText(notes);
     EXPECT_EQ(ReadNotes(text, 20, 10), notes) << text;
   }

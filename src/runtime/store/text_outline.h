@@ -10,9 +10,9 @@ namespace winnow::runtime {
 struct TextOutline {
   int64_t n_document = 0;  // its first tokens are a document
   // Of a chat: hashes of the messages before the last answer, and the token with which that answer
-  // begins.
+  // begins; -1: no answer was asked for.
   std::vector<uint64_t> messages = {};
-  int64_t answer_begins = 0;
+  int64_t answer_begins = -1;
   // How the client saw that answer: its calls taken out of the text, and begun in reasoning that
   // the prompt opened.
   bool answer_has_tools = false;

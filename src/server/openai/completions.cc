@@ -117,7 +117,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
                                 }});
 }
 
-// Reads the session's tokens and how many of them are a document, and passes them to `then` on the
+// Reads the session's tokens and what they are, and passes them to `then` on the
 // exchange's thread, which writes and tokenizes the prompt there.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
                  std::function<void(const runtime::SessionTokens& read)> then) {

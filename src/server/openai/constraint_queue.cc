@@ -133,7 +133,8 @@ bool ConstraintQueue::Do(const Job& job, bool for_good) {
   if (stopped_) {
     job.done(Ending());
   } else if (!job.cancelled()) {
-    if (gives_way) return false;
+    const bool is_made = std::holds_alternative<std::unique_ptr<runtime::TokenConstraint>>(made);
+    if (gives_way && !is_made) return false;
     job.done(std::move(made));
   }
   return true;

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -33,8 +34,37 @@ bool HasSystem(std::span<const ordered_json> messages) {
          (HasRole(messages.front(), "system") || HasRole(messages.front(), "developer"));
 }
 
+// Without the reasoning that some clients leave in the text of an answer.
 std::string SaidText(const ordered_json& message) {
-  return std::string(Trimmed(chat::ContentText(message)));
+  std::string text = chat::ContentText(message);
+  if (HasRole(message, "assistant")) {
+    chat::AnswerParser parser{chat::AnswerOptions()};
+    text = parser.Push(text).content;
+    text += parser.Finish().content;
+  }
+  return std::string(Trimmed(text));
+}
+
+// The same for values that mean the same: names sorted, whole numbers as integers.
+nlohmann::json Canonical(const ordered_json& value) {
+  if (value.is_object()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& [name, member] : value.items()) object[name] = Canonical(member);
+    return object;
+  }
+  if (value.is_array()) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const ordered_json& element : value) array.push_back(Canonical(element));
+    return array;
+  }
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    constexpr double kExact = 9007199254740992;  // 2^53
+    if (number == std::trunc(number) && std::abs(number) <= kExact) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  return value;
 }
 
 // Its calls, each with its name and arguments; null: none.
@@ -51,7 +81,7 @@ ordered_json Calls(const ordered_json& message) {
       auto parsed = chat::ParsedArguments(known.get_ref<const std::string&>());
       if (parsed) known = *std::move(parsed);
     }
-    calls.push_back({TextField(*function, "name"), std::move(known)});
+    calls.push_back({TextField(*function, "name"), Canonical(known)});
   }
   return calls;
 }
@@ -72,7 +102,11 @@ uint64_t HashMessage(const ordered_json& message) {
 // Whether a client that saw `answer`, or its beginning if it was `cut`, has `message`.
 bool IsAnswer(const ordered_json& message, const ordered_json& answer, bool cut) {
   if (HashMessage(message) == HashMessage(answer)) return true;
-  return cut && Calls(message).is_null() && SaidText(answer).starts_with(SaidText(message));
+  const ordered_json calls = Calls(message);
+  const std::string text = SaidText(message);
+  if (!calls.is_null())
+    return text.empty() && calls == Calls(answer);  // clients leave the text out
+  return cut && SaidText(answer).starts_with(text);
 }
 
 Error AnotherHistory() {
@@ -103,8 +137,8 @@ std::vector<uint64_t> HashMessages(const SentMessages& sent) {
 Result<std::vector<uint64_t>> HashMessages(const SentMessages& sent,
                                            const runtime::SessionTokens& session) {
   std::vector<uint64_t> hashes = HashMessages(sent);
-  const std::vector<uint64_t>& known = session.outline.messages;
-  if (known.size() < kBeginning) return hashes;
+  std::vector<uint64_t> known = session.outline.messages;
+  known.resize(std::max(known.size(), kBeginning));  // unknown: neither
   for (size_t i = 0; i < kBeginning; ++i) {
     if (hashes[i] != 0 && hashes[i] != known[i]) {
       return Error{std::string("found ") + (i == 0 ? "a system message" : "tools") +
@@ -167,22 +201,25 @@ Result<NewMessages> FindNewMessages(const SentMessages& sent, const tokenizer::T
   const auto is_answer = [](const ordered_json& message) { return HasRole(message, "assistant"); };
   WINNOW_ASSIGN(std::vector<uint64_t> said, HashMessages(sent, session));
   const std::vector<uint64_t>& known = session.outline.messages;
-  const ordered_json answer = LastAnswer(tokenizer, session, tools);
   const size_t n_known = n_system + std::max(known.size(), kBeginning) - kBeginning;
-  const bool is_whole = !known.empty() && messages.size() > n_known &&
-                        is_answer(messages[n_known]) && said.size() >= known.size() &&
-                        std::equal(known.begin(), known.end(), said.begin());
-  if (is_whole) {
+  const bool has_answer = session.outline.answer_begins >= 0;
+  const bool begins_with_known = known.size() > kBeginning && messages.size() > n_known &&
+                                 said.size() >= known.size() &&
+                                 std::equal(known.begin(), known.end(), said.begin());
+  if (begins_with_known && !has_answer) {
+    return NewMessages{.first = n_known, .said = std::move(said)};
+  }
+  if (begins_with_known && is_answer(messages[n_known])) {
     const bool is_continued = sent.continues_last && messages.size() == n_known + 1;
     const bool cut = !session.ended && !is_continued;
+    const ordered_json answer = LastAnswer(tokenizer, session, tools);
     if (!IsAnswer(messages[n_known], answer, cut)) return AnotherHistory();
     return NewMessages{.first = n_known + 1, .said = std::move(said)};
   }
   if (std::ranges::any_of(sent.complete(), is_answer)) return AnotherHistory();
   if (known.empty()) return NewMessages{.first = n_system, .said = std::move(said)};
   NewMessages found = {.first = n_system, .said = known};
-  const auto n_said = std::ssize(session.tokens) + std::ssize(session.unread);
-  if (session.outline.answer_begins < n_said) found.said.push_back(HashMessage(answer));
+  if (has_answer) found.said.push_back(HashMessage(LastAnswer(tokenizer, session, tools)));
   found.said.insert(found.said.end(), said.begin() + kBeginning, said.end());
   return found;
 }

@@ -43,6 +43,7 @@ std::set<tokenizer::TokenId> MarkerTokens(const tokenizer::Tokenizer& tokenizer,
                                           chat::ToolFormat tools);
 
 // The last answer of a session, as a message in OpenAI's form. `tools`: how the model writes calls.
+// Requires: one was asked for (TextOutline::answer_begins).
 nlohmann::ordered_json LastAnswer(const tokenizer::Tokenizer& tokenizer,
                                   const runtime::SessionTokens& session, chat::ToolFormat tools);
 

@@ -245,6 +245,65 @@ TEST_F(HistoryTest, AnAnswerMayBeginInReasoning) {
                   .starts_with(prompt + "Did he?</think>\n\nHe did.<|im_end|>\n"));
 }
 
+// Templates that open no system turn, and end answers only.
+TEST_F(HistoryTest, ASessionOfMessagesHasNoAnswerToEnd) {
+  fixture_.emplace(ServiceOptions(),
+                   "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}"
+                   "{% elif m.role == 'assistant' %}<model>{{ m.content }}<end>"
+                   "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+                   "{% if add_generation_prompt %}<model>{% endif %}");
+  fixture_->Post("/v1/sessions", R"({"id": "s", "messages": [)" + kSystem + "]}");
+  EXPECT_EQ(Ask({User("First")}), "Be kind.<user>First<model>");
+  Answer("Yes.");
+  EXPECT_EQ(Ask({User("Next")}), "Be kind.<user>First<model>Yes.<end><user>Next<model>");
+}
+
+// The rendered text may differ meanwhile, as where a template writes the date.
+TEST_F(HistoryTest, MessagesOfASessionWithoutAnAnswerAreItsHistory) {
+  backend().sessions.erase("s");
+  fixture_->Post("/v1/sessions",
+                 R"({"id": "s", "messages": [)" + kSystem + ", " + User("A long text. ") + "]}");
+  const std::string begin =
+      "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nA long text. <|im_end|>\n";
+  EXPECT_EQ(Ask({User("A long text."), User("First")}), begin + "<|im_start|>user\nFirst" + kEnd);
+}
+
+// As clients do that pass on the text of an answer as it is, or write calls anew.
+TEST_F(HistoryTest, WhatClientsRewriteIsTheSame) {
+  fixture_.emplace(ServiceOptions(), kSystemTools);
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}])";
+  fixture_->Post("/v1/sessions", R"({"id": "s", "messages": [)" + kSystem + "], " + tools + "}");
+  Ask({User("First")}, ", " + tools);
+  const std::string written =
+      R"(<think>So.</think>I look.<tool_call>{"name": "look", "arguments": {"b": 1.0, "a": [1e2]}}</tool_call>)";
+  Answer(written);
+  const auto outline = backend().outlines["s"];
+  const auto call = [](const std::string& content) {
+    return R"({"role": "assistant", "content": )" + content +
+           R"(, "tool_calls": [{"id": "1", "type": "function", "function":
+              {"name": "look", "arguments": "{\"a\":[100],\"b\":1}"}}]})";
+  };
+  for (const char* content : {R"("I look.")", R"("<think>So.</think>I look.")", "null"}) {
+    backend().outlines["s"] = outline;
+    EXPECT_NE(
+        Ask({User("First"), call(content), Said("tool", "A house.")}, ", " + tools).find(written),
+        std::string::npos)
+        << content;
+  }
+}
+
+TEST_F(HistoryTest, SomethingMustBeNew) {
+  Ask({User("First")});
+  Answer("Yes.");
+  for (const auto& [messages, fields] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{kSystem}, ""},
+           {{User("First"), Assistant("Yes.")}, R"(, "add_generation_prompt": false)"}}) {
+    EXPECT_TRUE(Ask(messages, fields).starts_with("messages: found no message that follows"));
+  }
+}
+
 TEST_F(HistoryTest, LaterSystemMessagesAreTurns) {
   Ask({User("First")});
   Answer("Yes.");
@@ -261,6 +320,7 @@ TEST_F(HistoryTest, TextsMakeTheMessagesUnknown) {
   fixture_->Post("/v1/completions", R"({"session": "s", "prompt": " More"})");
   EXPECT_TRUE(backend().outlines["s"].messages.empty());
   EXPECT_TRUE(Ask({User("First"), Assistant("Yes."), User("Next")}).starts_with(kAnother));
+  EXPECT_TRUE(Ask({kSystem, User("Next")}).starts_with("messages: found a system message"));
   EXPECT_EQ(Ask({User("Next")}), kBegin + "Yes." + Turn("Next"));
 }
 

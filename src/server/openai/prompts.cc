@@ -177,6 +177,16 @@ nlohmann::ordered_json ReadTools(Fields& fields) {
   return JsonFrom(*tools);
 }
 
+nlohmann::ordered_json ReadTemplateVariables(Fields& fields, const report::Record& variables) {
+  nlohmann::ordered_json all;
+  if (!variables.fields.empty()) all = JsonFrom(variables);
+  if (const report::Record* own = fields.Object("chat_template_kwargs")) {
+    if (all.is_null()) all = nlohmann::ordered_json::object();
+    all.update(JsonFrom(*own));
+  }
+  return all;
+}
+
 chat::Conversation ReadConversation(Fields& fields, const report::Record& variables) {
   chat::Conversation out;
   const report::List* messages = fields.Array("messages");
@@ -187,17 +197,11 @@ chat::Conversation ReadConversation(Fields& fields, const report::Record& variab
   }
   CheckMessages(fields, *messages);
   out.tools = ReadTools(fields);
-  const report::Record* own_variables = fields.Object("chat_template_kwargs");
+  out.variables = ReadTemplateVariables(fields, variables);
   out.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
   out.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   if (!fields.ok()) return out;
   out.messages = JsonFrom(*messages);
-  if (!variables.fields.empty()) out.variables = JsonFrom(variables);
-  if (own_variables != nullptr) {
-    const auto own = JsonFrom(*own_variables);
-    if (out.variables.is_null()) out.variables = nlohmann::ordered_json::object();
-    out.variables.update(own);
-  }
   // An assistant message at the end is continued, as llama-server does.
   const auto& last = out.messages.back();
   const bool has_calls = last.contains("tool_calls") && !last["tool_calls"].empty();

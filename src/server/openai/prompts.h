@@ -28,6 +28,9 @@ std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& 
 // OpenAI's array of tools; null: none. Error: a tool without a name.
 nlohmann::ordered_json ReadTools(Fields& fields);
 
+// The field chat_template_kwargs, before `variables`; null: neither has any.
+nlohmann::ordered_json ReadTemplateVariables(Fields& fields, const report::Record& variables);
+
 // The fields messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and
 // continue_final_message. The caller sets the time. Errors: forms that OpenAI's API does not have;
 // errors that only the template can find come from PromptWriter. `variables`: template variables

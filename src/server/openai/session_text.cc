@@ -86,16 +86,13 @@ Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
 }
 
 // What the template writes after an answer that nothing follows.
-std::string TurnEnd(const chat::PromptWriter& writer) {
-  chat::Conversation marked;
-  marked.add_generation_prompt = false;
+std::vector<MarkedText> TurnEnd(const chat::PromptWriter& writer, const ordered_json& variables) {
+  chat::Conversation marked = {.variables = variables, .add_generation_prompt = false};
   marked.messages = ordered_json::array(
       {{{"role", "user"}, {"content", "?"}}, {{"role", "assistant"}, {"content", kMark}}});
   const auto prompt = writer.Write(marked);
-  const auto halves = prompt ? CutAtMark(prompt->text) : Result<Halves>(prompt.error());
-  std::string text;
-  if (halves) text = chat::Prompt{halves->after, {}}.Text();
-  return text;
+  auto halves = prompt ? CutAtMark(prompt->text) : Result<Halves>(prompt.error());
+  return halves ? std::move(halves->after) : std::vector<MarkedText>();
 }
 
 // The rest of `text` after `read`; nullopt: it does not begin with `read`.
@@ -146,11 +143,10 @@ int64_t TokensOfEnd(const tokenizer::Tokenizer& tokenizer, const SessionTurn& tu
 }
 
 // Whether `read` is a document without a question yet: a user turn that has not ended. For sessions
-// saved by another program, of which only the tokens are known.
+// of which only the text is known, such as those of another program.
 bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
-                    std::span<const tokenizer::TokenId> read) {
-  chat::Conversation question;
-  question.messages = ordered_json::array();
+                    const ordered_json& variables, std::span<const tokenizer::TokenId> read) {
+  chat::Conversation question = {.variables = variables};
   question.messages.push_back({{"role", "user"}, {"content", kMark}});
   const auto prompt = writer.Write(question);
   if (!prompt) return false;
@@ -196,8 +192,8 @@ Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
   std::span document =
       std::span(session.tokens)
           .first(std::min(static_cast<size_t>(session.outline.n_document), session.tokens.size()));
-  if (document.empty() && session.unread.empty() &&
-      IsOpenDocument(writer, tokenizer, session.tokens)) {
+  if (document.empty() && session.unread.empty() && session.outline.messages.empty() &&
+      IsOpenDocument(writer, tokenizer, conversation.variables, session.tokens)) {
     document = session.tokens;
   }
   SessionTurn turn = {.outline = {.n_document = std::ssize(document)}};
@@ -235,6 +231,9 @@ Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
   Tokens said = session.tokens;
   said.insert(said.end(), session.unread.begin(), session.unread.end());
   if (added.first == sent.messages.size()) {  // the session's own answer is continued
+    if (!sent.continues_last) {
+      return Error{"found no message that follows the session's last answer, expected one"};
+    }
     turn.prompt = {.text = {{DecodedText(tokenizer, said), false}}, .warning = {}};
     turn.tokens = std::move(said);
     turn.outline = session.outline;
@@ -244,14 +243,15 @@ Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
   turns.messages.erase(turns.messages.begin(),
                        turns.messages.begin() + static_cast<std::ptrdiff_t>(added.first));
   WINNOW_ASSIGN(turn.prompt, AfterAnswer(writer, turns));
-  // A session that was made of messages may have its last turn's end already.
-  const bool has_answer = session.outline.answer_begins < std::ssize(said);
-  const std::string turn_end = has_answer ? "" : TurnEnd(writer);
-  if (!turn_end.empty() && DecodedText(tokenizer, said).ends_with(turn_end)) {
-    auto rest = RestAfter(turn_end, turn.prompt.text);
-    if (rest) turn.prompt.text = *std::move(rest);
-  }
   turn.tokens = Joined(tokenizer, said, turn.prompt.text);
+  const bool is_known = !session.outline.messages.empty();
+  if (is_known && session.outline.answer_begins < 0) {  // there is no answer that could end
+    const Tokens ended = Joined(tokenizer, said, TurnEnd(writer, conversation.variables));
+    const auto begin = turn.tokens.begin() + std::ssize(said);
+    turn.tokens.erase(begin, std::mismatch(begin, turn.tokens.end(),
+                                           ended.begin() + std::ssize(said), ended.end())
+                                 .first);
+  }
   return end();
 }
 

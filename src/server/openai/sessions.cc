@@ -107,11 +107,13 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
       return out;
     }
     out.tokens = tokenizer.EncodeMarked(prompt->text);
-    out.outline = {.messages = HashMessages(MessagesInRequest(conversation)),
-                   .answer_begins = std::ssize(out.tokens)};
+    out.outline = {.messages = HashMessages(MessagesInRequest(conversation))};
     return out;
   }
-  chat::Conversation before = {.tools = ReadTools(fields), .unix_time = UnixTime()};
+  chat::Conversation before = {
+      .tools = ReadTools(fields),
+      .variables = ReadTemplateVariables(fields, context.options.template_variables),
+      .unix_time = UnixTime()};
   if (const auto system = fields.Text("system"); system && !system->empty()) {
     before.messages.push_back({{"role", "system"}, {"content", *system}});
   }
@@ -123,8 +125,7 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   }
   out.tokens = std::move(tokens).value();
   out.outline = {.n_document = std::ssize(out.tokens),
-                 .messages = HashMessages(MessagesInRequest(before)),
-                 .answer_begins = std::ssize(out.tokens)};
+                 .messages = HashMessages(MessagesInRequest(before))};
   return out;
 }
 
