@@ -19,22 +19,25 @@ std::vector<Token> ShownTokens(const Model& model, const Generation& generated) 
   }
   // A stop string can begin inside a token: tokenize the text before it.
   const std::vector<MarkedText> rest = {{generated.text.substr(text.size()), false}};
-  const std::vector<Token> tokens = model.Tokenize(rest, /*add_bos=*/false);
+  const std::vector<Token> tokens = shown.empty() ? model.Tokenize(rest, /*add_bos=*/false)
+                                                  : model.TokenizeAfter(shown.back(), rest);
   shown.insert(shown.end(), tokens.begin(), tokens.end());
   return shown;
 }
 
 }  // namespace
 
-std::vector<Token> PromptAfterSession(const Session& session, std::vector<Token> prompt,
-                                      std::span<const Token> without_bos, Log& log) {
+std::vector<Token> PromptAfterSession(const Model& model, const Session& session,
+                                      std::span<const MarkedText> text, std::vector<Token> prompt,
+                                      Log& log) {
   const std::span<const Token> read = session.tokens();
   const bool goes_on =
       prompt.size() >= read.size() && std::equal(read.begin(), read.end(), prompt.begin());
   if (goes_on) return prompt;
   log.Info("session the prompt follows the " + std::to_string(read.size()) + " tokens read before");
   prompt.assign(read.begin(), read.end());
-  prompt.insert(prompt.end(), without_bos.begin(), without_bos.end());
+  const std::vector<Token> added = model.TokenizeAfter(read.back(), text);
+  prompt.insert(prompt.end(), added.begin(), added.end());
   return prompt;
 }
 

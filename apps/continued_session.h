@@ -11,10 +11,11 @@
 // Sessions passed from one command to the next: continuing one, and leaving one to be continued.
 namespace winnow::apps {
 
-// The prompt as the session reads it: unchanged if it begins with the session's text, otherwise
-// appended to that text.
-std::vector<Token> PromptAfterSession(const Session& session, std::vector<Token> prompt,
-                                      std::span<const Token> without_bos, Log& log);
+// The prompt `text`, in tokens `prompt`, as the session reads it: unchanged if it begins with the
+// session's text, otherwise appended to that text.
+std::vector<Token> PromptAfterSession(const Model& model, const Session& session,
+                                      std::span<const MarkedText> text, std::vector<Token> prompt,
+                                      Log& log);
 
 // Makes the session hold exactly the text that was shown, so that a later command continues after
 // it. The last token of an answer may not be in the cache yet, and the tokens of a stop string are

@@ -229,7 +229,7 @@ Result<std::vector<Token>> Conversation::Tokens() {
                 template_.WriteDocument(texts_.system, *texts_.document, messages_.back().content));
   if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
   std::vector<Token> tokens(session_.tokens().begin(), session_.tokens().end());
-  const auto question = model_.Tokenize(prompt.question, /*add_bos=*/false);
+  const auto question = model_.TokenizeAfter(tokens.back(), prompt.question);
   tokens.insert(tokens.end(), question.begin(), question.end());
   return tokens;
 }

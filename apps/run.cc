@@ -58,7 +58,7 @@ Result<std::vector<Token>> PromptTokens(const RunFlags& flags, const std::string
   WINNOW_ASSIGN(const std::vector<MarkedText> marked, MarkedPrompt(flags.chat, prompt, model, log));
   std::vector<Token> tokens = model.Tokenize(marked, flags.add_bos);
   if (restored) {
-    tokens = PromptAfterSession(session, std::move(tokens), model.Tokenize(marked, false), log);
+    tokens = PromptAfterSession(model, session, marked, std::move(tokens), log);
   }
   const auto n = static_cast<int64_t>(tokens.size());
   WINNOW_TRY(CheckTrainedContext(flags.model.kv, model, session, n));

@@ -53,9 +53,8 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     winnow::Session session = OrExit(document.Fork());  // every question starts from the same cache
     std::vector<winnow::Token> prompt(session.tokens().begin(), session.tokens().end());
-    for (const winnow::Token token :
-         model.Tokenize(std::string("\nQuestion: ") + argv[i] + "\nAnswer:",
-                        {.add_special = false, .parse_special = false})) {
+    const winnow::MarkedText question = {std::string("\nQuestion: ") + argv[i] + "\nAnswer:"};
+    for (const winnow::Token token : model.TokenizeAfter(prompt.back(), {&question, 1})) {
       prompt.push_back(token);
     }
     winnow::GenerateOptions options;

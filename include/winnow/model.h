@@ -147,6 +147,9 @@ class Model {
   // Tokenizes a prompt to be continued. It never ends with EOS. With add_bos it begins with BOS if
   // the model wants one and the text has none.
   std::vector<Token> Tokenize(std::span<const MarkedText> text, bool add_bos = true) const;
+  // Tokenizes text that follows the token `last`: without BOS, and without the space that some
+  // models put before a text. Requires: 0 <= last < vocabulary_size().
+  std::vector<Token> TokenizeAfter(Token last, std::span<const MarkedText> text) const;
   // A lower bound on the tokens of a text of n_bytes, to reject a text that can never fit without
   // tokenizing it. Cost: O(vocabulary).
   int64_t MinTokens(int64_t n_bytes) const;

@@ -179,6 +179,8 @@ TEST_F(Api, TokenizesAndBack) {
   const std::vector<Token> control =
       model_->Tokenize("</s>", {.add_special = false, .parse_special = true});
   EXPECT_EQ(control, std::vector<Token>{2});
+  const MarkedText text = {"</s>", true};
+  EXPECT_EQ(model_->TokenizeAfter(5, {&text, 1}), std::vector<Token>{2});
   EXPECT_TRUE(model_->EndsGeneration(2));
   EXPECT_FALSE(model_->EndsGeneration(5));
 }

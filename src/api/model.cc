@@ -39,6 +39,13 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelOptions& options) {
       .error_profiles = options.error_profiles};
 }
 
+std::vector<tokenizer::MarkedText> Stretches(std::span<const MarkedText> text) {
+  std::vector<tokenizer::MarkedText> stretches;
+  stretches.reserve(text.size());
+  for (const MarkedText& stretch : text) stretches.push_back({stretch.text, stretch.parse_special});
+  return stretches;
+}
+
 }  // namespace
 
 Result<Model> Model::Impl::Open(const runtime::EngineOptions& wanted, const ModelOptions& options) {
@@ -104,10 +111,11 @@ std::vector<Token> Model::Tokenize(std::string_view text, const TokenizeOptions&
 }
 
 std::vector<Token> Model::Tokenize(std::span<const MarkedText> text, bool add_bos) const {
-  std::vector<tokenizer::MarkedText> stretches;
-  stretches.reserve(text.size());
-  for (const MarkedText& stretch : text) stretches.push_back({stretch.text, stretch.parse_special});
-  return impl_->engine->tokenizer().EncodeMarked(stretches, add_bos);
+  return impl_->engine->tokenizer().EncodeMarked(Stretches(text), add_bos);
+}
+
+std::vector<Token> Model::TokenizeAfter(Token last, std::span<const MarkedText> text) const {
+  return impl_->engine->tokenizer().EncodeAfter(last, Stretches(text));
 }
 
 int64_t Model::MinTokens(int64_t n_bytes) const {
