@@ -62,11 +62,11 @@ endfunction()
 #
 # WINNOW_UNITY: files of a target are compiled eight at a time, for most of the work is what they all include. A build from
 # scratch takes less time, one after a change more. Names in unnamed namespaces must then differ within eight files; those
-# whose path matches a word of APART from its beginning, as files of one form that declare the same names (methods, tasks),
-# are compiled alone.
+# whose path begins with a word of APART (ALL: every file), as files of one form that declare the same names (tasks), are
+# compiled alone.
 function(winnow_unity target)
   cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
-  if(NOT WINNOW_UNITY)
+  if(NOT WINNOW_UNITY OR UNITY_APART STREQUAL "ALL")
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
@@ -84,7 +84,7 @@ function(winnow_unity target)
   endforeach()
 endfunction()
 
-# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [APART folder/] [TESTS a_test.cc] [TEST_LIBRARIES y] [TESTS_APART folder/])
+# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [APART folder/] [TESTS a_test.cc] [TEST_LIBRARIES y] [TESTS_APART folder/|ALL])
 #
 # One library per folder of src/, and one test program for the *_test.cc beside its files. DEPENDS names rooms:
 # what a room may include is what it declares here (tools/check_layers.py reads these lists).
