@@ -103,7 +103,7 @@ TEST_F(SchedulerSessionsTest, APromptAfterATextThatChangedMeanwhileIsRefused) {
     Request request = MakeRequest(prompt, 4);
     request.session = "chat";
     request.begins_with_session = true;
-    const auto asked = Submit(std::move(request));
+    auto asked = Submit(std::move(request));
     RunAll();
     return asked;
   };
