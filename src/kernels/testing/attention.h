@@ -110,6 +110,7 @@ inline EntriesData MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
 inline std::vector<float> MakeAngles(int n_rotated, double magnitude = 1) {
   const int n_pairs = n_rotated / 2;
   std::vector<double> frequencies;
+  frequencies.reserve(static_cast<size_t>(n_pairs));
   for (int pair = 0; pair < n_pairs; ++pair) {
     frequencies.push_back(std::pow(1e4, -2.0 * pair / n_rotated));
   }
@@ -167,6 +168,7 @@ inline Answer RunAttention(Backend& b, const Inputs& in, const TapSpec& taps, in
   const int n_q_heads = s.kv_heads * s.group;
   const Owned q = Make(b, s.n_queries, n_q_heads * s.key_dim, in.q);
   std::vector<Owned> outs;
+  outs.reserve(static_cast<size_t>(n_at_once));
   for (int i = 0; i < n_at_once; ++i) {
     outs.push_back(
         Make(b, s.n_queries, n_q_heads * s.value_dim,
