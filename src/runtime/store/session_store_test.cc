@@ -108,7 +108,7 @@ TEST_F(SessionStoreTest, AFolderIsScannedInParts) {
 // A killed process leaves them. Younger ones may be of a process that is saving now.
 TEST_F(SessionStoreTest, OldTemporaryFilesOfSessionsAreRemoved) {
   const auto make = [&](const std::string& name, std::chrono::minutes age) {
-    const std::filesystem::path path = path_ + "/" + name;
+    std::filesystem::path path = path_ + "/" + name;
     std::ofstream(path) << "part of a session";
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
     return path;
