@@ -24,6 +24,7 @@ TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   Make(WithFolder());
   EXPECT_EQ(text().tokens.size(), 51u) << "from its file";
   EXPECT_EQ(text().unread, last);
+  EXPECT_FALSE(text().ended);
 
   // Neither an end-of-generation token nor the hidden end of a stop string is part of the text.
   Request ends = MakeRequest(Prompt(3, 3), 5);
@@ -34,9 +35,11 @@ TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   RunAll();
   EXPECT_EQ(ended->finish(), Finish::kStop);
   EXPECT_TRUE(text().unread.empty());
+  EXPECT_TRUE(text().ended);
   scheduler_->Drain();
   Make(WithFolder());
   EXPECT_TRUE(text().unread.empty());
+  EXPECT_TRUE(text().ended) << "from its file";
   Request stops = MakeRequest(Prompt(3, 4), 50);
   stops.session = "chat";
   stops.stop = {"piece"};  // is in the text of every token
@@ -44,6 +47,7 @@ TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
   RunAll();
   EXPECT_EQ(stopped->finish(), Finish::kStopString);
   EXPECT_TRUE(text().unread.empty());
+  EXPECT_FALSE(text().ended);
 }
 
 // A stop string may begin many tokens before the one that completes it.
