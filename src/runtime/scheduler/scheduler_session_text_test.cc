@@ -162,6 +162,9 @@ TEST_F(SchedulerSessionsTest, TheOutlineIsThatOfTheText) {
     // A request that is cancelled changes nothing.
     ask(300);
     RunUntil([&] { return scheduler_->state().n_running == 1; });
+    const auto in_use = ReadTokens("chat");
+    ASSERT_TRUE(std::holds_alternative<RequestError>(in_use)) << "its text is about to change";
+    EXPECT_EQ(std::get<RequestError>(in_use).kind, ErrorKind::kBusy);
     ticket_->Cancel();
     RunAll();
     EXPECT_EQ(outline("chat"), begin);

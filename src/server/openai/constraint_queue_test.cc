@@ -196,6 +196,8 @@ TEST_F(ConstraintQueueTest, AJobThatGaveWayHasItsTurn) {
   factory->GoOn();
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(Status(*others[i]), 200) << i;
   WaitUntilBegun(1 + 8 + 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(factory->n_made, 1 + 8 + 1) << "it runs, and four wait";
   long_one->cancelled = true;
   for (size_t i = 8; i < 12; ++i) EXPECT_EQ(Status(*others[i]), 200) << i;
 }
