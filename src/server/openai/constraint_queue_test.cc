@@ -192,6 +192,7 @@ TEST_F(ConstraintQueueTest, AJobThatGaveWayHasItsTurn) {
   const auto long_one = Ask("endless", impatient);
   WaitForFirst();
   std::vector<std::shared_ptr<Asked>> others;
+  others.reserve(12);
   for (int i = 0; i < 12; ++i) others.push_back(Ask("next", impatient));
   factory->GoOn();
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(Status(*others[i]), 200) << i;
