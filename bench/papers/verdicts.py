@@ -39,7 +39,8 @@ def nothing_lost(loss, error, n, of_answers):
         return IN_KIND
     if sign(loss - LOSSLESS, error, n) > 0:
         return NOT
-    shown = f"{100 * limit:.0f} points" if of_answers else f"{limit:.3f} nats"
+    points = f"{100 * limit:.0f}"
+    shown = f"{points} point{'s' if points != '1' else ''}" if of_answers else f"{limit:.3f} nats"
     return f"open: a loss of up to {shown} is not excluded"
 
 
