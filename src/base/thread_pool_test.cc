@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/testing/allocations.h"
 #include "gtest/gtest.h"
 
 namespace winnow {
@@ -168,6 +169,21 @@ TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
     std::atomic<int> n_done{0};
     pool.ParallelFor(100, [&](int64_t, int) { n_done.fetch_add(1); });
     EXPECT_EQ(n_done.load(), 100);
+  }
+}
+
+TEST(ThreadPool, WithoutMemoryForAllThreadsThereIsNone) {
+  if (!winnow::testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: not this program's operator new";
+  bool refused = true;
+  for (int n = 1; refused; ++n) {
+    winnow::testing::RefuseAllocation(n);
+    try {
+      const ThreadPool pool(4);
+    } catch (const std::bad_alloc&) {
+    }
+    refused = winnow::testing::WasAllocationRefused();
+    winnow::testing::RefuseAllocation(0);
   }
 }
 

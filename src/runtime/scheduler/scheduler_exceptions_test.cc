@@ -11,7 +11,7 @@
 
 #include "runtime/scheduler/scheduler_memory.h"
 #include "runtime/session/batch_memory.h"
-#include "runtime/testing/allocations.h"
+#include "base/testing/allocations.h"
 #include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
@@ -167,10 +167,10 @@ class RefusedAllocationTest : public SchedulerExceptionsTest {
     refused_ = false;
     n_wanted_ = n_ended_ = 0;
     const auto run = [&](int now) {
-      testing::RefuseAllocation(now == phase ? n : 0);
+      winnow::testing::RefuseAllocation(now == phase ? n : 0);
       RunAll();
-      refused_ = refused_ || testing::WasAllocationRefused();
-      testing::RefuseAllocation(0);
+      refused_ = refused_ || winnow::testing::WasAllocationRefused();
+      winnow::testing::RefuseAllocation(0);
     };
     std::vector<std::shared_ptr<Answer>> answers;
     answers.reserve(kSessions + 2);
@@ -202,7 +202,7 @@ class RefusedAllocationTest : public SchedulerExceptionsTest {
     return refused_;
   }
   void TryAll(int phase) {
-    if (!testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+    if (!winnow::testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
     int n_runs = 0;
     // A sample: all of them take minutes, and later ones repeat what earlier ones did.
     for (int64_t n = 1; RunWithRefused(phase, n); n += 1 + n / 20) {

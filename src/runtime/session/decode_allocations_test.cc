@@ -9,7 +9,7 @@
 
 #include "compression/registry.h"
 #include "runtime/session/batch.h"
-#include "runtime/testing/allocations.h"
+#include "base/testing/allocations.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -18,7 +18,7 @@ namespace {
 class DecodeAllocations : public ::testing::TestWithParam<gguf::TensorType> {};
 
 TEST_P(DecodeAllocations, AreNone) {
-  if (!testing::kCountsAllocations)
+  if (!winnow::testing::kCountsAllocations)
     GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.type = GetParam();
@@ -27,12 +27,12 @@ TEST_P(DecodeAllocations, AreNone) {
   ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 5, 6}).value());
   ASSERT_TRUE(session->Decode(7).has_value());
 
-  const int64_t before = testing::CountAllocations();
+  const int64_t before = winnow::testing::CountAllocations();
   bool all_good = true;
   for (TokenId token = 8; token < 60; ++token) {
     all_good = all_good && session->Decode(token).has_value();
   }
-  const int64_t after = testing::CountAllocations();
+  const int64_t after = winnow::testing::CountAllocations();
   EXPECT_TRUE(all_good);
   EXPECT_EQ(after - before, 0);
   EXPECT_GT(before, 0);  // the counting works
@@ -43,7 +43,7 @@ TEST_P(DecodeAllocations, AreNone) {
 class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
-  if (!testing::kCountsAllocations)
+  if (!winnow::testing::kCountsAllocations)
     GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 2});
   SessionOptions options;
@@ -64,19 +64,19 @@ TEST_P(CompressedAllocations, AreNone) {
   ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());
   for (TokenId token = 3; token < 23; ++token) ASSERT_TRUE(session->Decode(token).has_value());
 
-  const int64_t before = testing::CountAllocations();
+  const int64_t before = winnow::testing::CountAllocations();
   bool all_good = true;
   for (TokenId token = 30; token < 50; ++token) {
     all_good = all_good && session->Decode(token).has_value();
   }
   EXPECT_TRUE(all_good);
-  EXPECT_EQ(testing::CountAllocations() - before, 0);
+  EXPECT_EQ(winnow::testing::CountAllocations() - before, 0);
 }
 
 // Several sequences at once. With one thread only: otherwise chance decides which thread takes a
 // sequence first, and each thread has its own buffers.
 TEST(BatchAllocations, AreNone) {
-  if (!testing::kCountsAllocations)
+  if (!winnow::testing::kCountsAllocations)
     GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 1});
   std::vector<std::unique_ptr<Session>> sessions;
@@ -95,13 +95,13 @@ TEST(BatchAllocations, AreNone) {
   const std::vector<TokenId> tokens = {1, 2, 3, 4};
   for (int step = 0; step < 20; ++step) ASSERT_TRUE(batch.Decode(all, tokens).has_value());
 
-  const int64_t before = testing::CountAllocations();
+  const int64_t before = winnow::testing::CountAllocations();
   bool all_good = true;
   for (int step = 0; step < 20; ++step) {
     all_good = all_good && batch.Decode(all, tokens).has_value();
   }
   EXPECT_TRUE(all_good);
-  EXPECT_EQ(testing::CountAllocations() - before, 0);
+  EXPECT_EQ(winnow::testing::CountAllocations() - before, 0);
 }
 
 // All registered methods, and `specs`.

@@ -10,7 +10,7 @@
 
 #include "runtime/session/prefill.h"
 #include "runtime/store/session_file.h"
-#include "runtime/testing/allocations.h"
+#include "base/testing/allocations.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -29,15 +29,15 @@ class PrefillExceptionsTest : public ::testing::Test {
   // False: fewer than n allocations were made.
   bool ReadWithRefused(int64_t n, const std::vector<Prefill::Prompt>& prompts) {
     Prefill prefill(step_);
-    testing::RefuseAllocation(n);
+    winnow::testing::RefuseAllocation(n);
     try {
       prefill.Begin(prompts);
       while (!prefill.Run({.n_blocks = 1})) {
       }
     } catch (const std::bad_alloc&) {
     }
-    const bool refused = testing::WasAllocationRefused();
-    testing::RefuseAllocation(0);
+    const bool refused = winnow::testing::WasAllocationRefused();
+    winnow::testing::RefuseAllocation(0);
     return refused;
   }
   void ExpectUsable(Session& session) const {
@@ -57,7 +57,7 @@ class PrefillExceptionsTest : public ::testing::Test {
 };
 
 TEST_F(PrefillExceptionsTest, LeaveSessionsUsable) {
-  if (!testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+  if (!winnow::testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
   int64_t n = 1;
   for (bool refused = true; refused; ++n) {
     const auto first = Read(Tokens(20)), second = Read(Tokens(11));

@@ -184,12 +184,15 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
   if (error) return failed();
   data->port = data->acceptor.local_endpoint(error).port();
   data->Accept();
-  Data* const running = data.get();
+  // Its destructor joins the threads that have begun when the next one cannot.
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(data)));
+  Data* const running = server->data_.get();
   const int n_threads = options.n_threads + 1;  // see ConnectionShared::slots
+  running->threads.reserve(static_cast<size_t>(n_threads));
   for (int i = 0; i < n_threads; ++i) {
-    data->threads.emplace_back([running] { running->RunThread(); });
+    running->threads.emplace_back([running] { running->RunThread(); });
   }
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(data)));
+  return server;
 }
 
 HttpServer::~HttpServer() {

@@ -5,7 +5,7 @@
 #include "base/sanitizer.h"
 
 // The test program's own operator new (allocations.cc) counts allocations and can refuse one.
-namespace winnow::runtime::testing {
+namespace winnow::testing {
 
 // AddressSanitizer has its own operator new, whose checks are worth more.
 #ifdef WINNOW_SANITIZES_MEMORY
@@ -19,4 +19,4 @@ int64_t CountAllocations();  // of all threads so far
 void RefuseAllocation(int64_t n);
 bool WasAllocationRefused();  // since RefuseAllocation
 
-}  // namespace winnow::runtime::testing
+}  // namespace winnow::testing

@@ -1,4 +1,4 @@
-#include "runtime/testing/allocations.h"
+#include "base/testing/allocations.h"
 
 #include <atomic>
 #include <cstddef>
@@ -11,7 +11,7 @@ thread_local int64_t until_refused = 0;
 thread_local bool was_refused = false;
 }  // namespace
 
-namespace winnow::runtime::testing {
+namespace winnow::testing {
 
 int64_t CountAllocations() { return n_allocations.load(std::memory_order_relaxed); }
 
@@ -22,7 +22,7 @@ void RefuseAllocation(int64_t n) {
 
 bool WasAllocationRefused() { return was_refused; }
 
-}  // namespace winnow::runtime::testing
+}  // namespace winnow::testing
 
 #ifndef WINNOW_SANITIZES_MEMORY
 static void* Allocate(std::size_t n_bytes, std::size_t alignment) {
