@@ -35,7 +35,7 @@ double Cosine(const std::vector<double>& a, const std::vector<double>& b) {
   return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
 }
 
-struct PlainHead {
+struct PlainD2oHead {
   std::vector<PlainEntry> entries;
   bool has_tau = false;
   double tau = 0;
@@ -107,7 +107,7 @@ class D2oRandomTest : public ::testing::Test {
                                                     .n_kv_heads = kHeads,
                                                     .dim = kDim,
                                                     .budget = kBudget}),
-        plain_(kLayers, std::vector<PlainHead>(kHeads)),
+        plain_(kLayers, std::vector<PlainD2oHead>(kHeads)),
         budgets_(kLayers, kBudget) {
     harness_.SetKeys([](int layer, int head, Position t) { return Vector(layer, head, t, 0); });
     harness_.SetValues([](int layer, int head, Position t) { return Vector(layer, head, t, 1); });
@@ -141,7 +141,7 @@ class D2oRandomTest : public ::testing::Test {
   void RunPlain(int layer, int64_t n_before, int64_t n) {
     double density = 0;
     for (int head = 0; head < kHeads; ++head) {
-      PlainHead& plain = plain_[layer][head];
+      PlainD2oHead& plain = plain_[layer][head];
       for (int64_t t = n_before; t < n_before + n; ++t) {
         const auto position = static_cast<Position>(t);
         PlainEntry entry = {.position = position};
@@ -170,7 +170,7 @@ class D2oRandomTest : public ::testing::Test {
       budgets_[layer] =
           density > 400 ? kBudget : std::max(kBudget, std::min(n_before + n, 2 * kBudget));
     }
-    for (PlainHead& plain : plain_[layer]) {
+    for (PlainD2oHead& plain : plain_[layer]) {
       while (static_cast<int64_t>(plain.entries.size()) > budgets_[layer]) {
         const auto excess =
             static_cast<int>(plain.entries.size()) - static_cast<int>(budgets_[layer]);
@@ -180,7 +180,7 @@ class D2oRandomTest : public ::testing::Test {
   }
 
   void Compare(int layer, int head) {
-    const PlainHead& plain = plain_[layer][head];
+    const PlainD2oHead& plain = plain_[layer][head];
     std::vector<Position> kept;
     for (const PlainEntry& entry : plain.entries) kept.push_back(entry.position);
     ASSERT_EQ(harness_.Kept(layer, head), kept);
@@ -195,8 +195,8 @@ class D2oRandomTest : public ::testing::Test {
   }
 
   Harness harness_;
-  std::vector<std::vector<PlainHead>> plain_;  // [layer][kv_head]
-  std::vector<int64_t> budgets_;               // [layer]
+  std::vector<std::vector<PlainD2oHead>> plain_;  // [layer][kv_head]
+  std::vector<int64_t> budgets_;                  // [layer]
   int64_t longest_ = 0;
 };
 

@@ -14,6 +14,7 @@ namespace {
 
 using testing::Cell;
 using testing::Harness;
+using Positions = std::vector<Position>;
 
 const testing::Weights kNothing = [](const Cell&) { return 0.0; };
 
@@ -58,10 +59,9 @@ TEST(TovaTest, TheLayerVotesTogether) {
               {.n_q_heads = 4, .n_kv_heads = 2, .budget = 3});
     h.Prefill(3, kNothing);
     h.Decode(weights);
-    using Kept = std::vector<Position>;
     // Sums: 1.4, 1.1, .9, .6; of the first KV head .2, 1, .8, 0; of the second 1.2, .1, .1, .6.
-    EXPECT_EQ(h.Kept(0, 0), (Kept{0, 1, 2}));
-    EXPECT_EQ(h.Kept(0, 1), per_layer ? (Kept{0, 1, 2}) : (Kept{0, 2, 3}));
+    EXPECT_EQ(h.Kept(0, 0), (Positions{0, 1, 2}));
+    EXPECT_EQ(h.Kept(0, 1), per_layer ? (Positions{0, 1, 2}) : (Positions{0, 2, 3}));
   }
 }
 

@@ -11,8 +11,8 @@
 namespace winnow::eval {
 namespace {
 
-// A valid file name: "snapkv:window=16 ratio 0.25" gives "snapkv-window-16-ratio-0.25".
-std::string FileName(const std::string& text) {
+// "snapkv:window=16 ratio 0.25" gives "snapkv-window-16-ratio-0.25".
+std::string ValidFileName(const std::string& text) {
   std::string name;
   for (const char c : text) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -43,7 +43,7 @@ Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string&
   std::filesystem::create_directories(folder, failed);
   if (failed) return Error{folder + ": cannot be created: " + failed.message()};
   for (size_t v = 0; v < results.variants.size(); ++v) {
-    const std::string model_id = FileName(model + " " + results.variants[v].Name());
+    const std::string model_id = ValidFileName(model + " " + results.variants[v].Name());
     std::string lines;
     for (const EvaluatedSample& sample : results.samples) {
       const auto& result = sample.results[v];

@@ -10,10 +10,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kCoqaData =
     "coqa-dev-v1.0.json as stanfordnlp publishes it ({\"data\": [{story, questions, answers, "
     "additional_answers}]})";
-constexpr int64_t kMaxTokens = 20;  // [ReFreeKV's repository]
+constexpr int64_t kCoqaMaxTokens = 20;  // [ReFreeKV's repository]
 
 struct Dialogue {
   std::string prompt;
@@ -69,7 +69,7 @@ double LeaveOneOut(double (*metric)(std::string_view, std::string_view), std::st
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerOptions& options,
                                        const Dialogue& dialogue) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kCoqaMaxTokens);
   WINNOW_ASSIGN(question.prompt,
                 context.prompts.Write(dialogue.prompt, Style::kChat, question.max_tokens));
   question.stop = {"\nQ:"};
@@ -84,9 +84,9 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerO
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const AnswerOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kCoqaData));
   const auto path = FindIn(options.data, {"coqa-dev-v1.0.json", "dev.json"});
-  if (!path) return Missing(options.data, kData);
+  if (!path) return Missing(options.data, kCoqaData);
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonList(*path, "data"));
   std::vector<Sample> samples;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -106,7 +106,7 @@ Task CoqaTask() {
   return WithOptions<AnswerOptions>(
       {.name = "coqa",
        .summary = "the last question of a conversation about a story, with all turns before it",
-       .data = kData,
+       .data = kCoqaData,
        .repeats = "D2O's CoQA curves and ablations, ReFreeKV's main table",
        .columns = {{.name = "exact", .title = "exact"}, {.name = "f1", .title = "F1"}}},
       Samples);

@@ -7,11 +7,11 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kGsm8kData =
     "test*.jsonl and, for examples, train*.jsonl as openai/grade-school-math publishes them "
     "(question, answer ending in \"#### NUMBER\"; one object per line)";
-constexpr int64_t kShots = 5;        // [LM evaluation harness]
-constexpr int64_t kMaxTokens = 256;  // [same]
+constexpr int64_t kGsm8kShots = 5;        // [LM evaluation harness]
+constexpr int64_t kGsm8kMaxTokens = 256;  // [same]
 
 struct Gsm8kOptions : DataOptions {
   std::optional<int64_t> shots;
@@ -49,7 +49,7 @@ Result<std::vector<Problem>> Read(const std::vector<std::string>& files, std::st
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Gsm8kOptions& options,
                                        const std::string& examples, const Problem& problem) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kGsm8kMaxTokens);
   const std::string text = examples + "Question: " + problem.question + "\nAnswer:";
   WINNOW_ASSIGN(question.prompt,
                 FormatWithoutCutting(context.prompts, text, Style::kChat, question.max_tokens));
@@ -64,12 +64,12 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Gsm8kOp
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const Gsm8kOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kGsm8kData));
   WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   WINNOW_ASSIGN(const std::vector<Problem> problems, Read(files, "test"));
-  if (problems.empty()) return Missing(options.data, kData);
+  if (problems.empty()) return Missing(options.data, kGsm8kData);
   std::string examples;
-  const int64_t n_shots = options.shots.value_or(files.size() > 1 ? kShots : 0);
+  const int64_t n_shots = options.shots.value_or(files.size() > 1 ? kGsm8kShots : 0);
   if (n_shots > 0) {
     if (files.size() < 2)
       return Missing(options.data, "train*.jsonl, for " + context.Word("shots"));
@@ -102,7 +102,7 @@ Task Gsm8kTask() {
       {.name = "gsm8k",
        .summary = "word problems of arithmetic after solved examples; the number after #### must "
                   "be right",
-       .data = kData,
+       .data = kGsm8kData,
        .repeats = "D2O's reasoning curves, ReFreeKV's main table",
        .columns = {{.name = "exact", .title = "exact"},
                    {.name = "last_number", .title = "last number"}}},

@@ -9,10 +9,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kKvRetrievalData =
     "kv-retrieval-N_keys*.jsonl as nelson-liu/lost-in-the-middle publishes them, unpacked "
     "(ordered_kv_records, key, value; one object per line)";
-constexpr int64_t kMaxTokens = 100;  // [its get_kv_responses script]
+constexpr int64_t kKvRetrievalMaxTokens = 100;  // [its get_kv_responses script]
 
 struct KvRetrievalOptions : DataOptions {
   std::vector<int64_t> lengths;
@@ -78,7 +78,7 @@ std::string FormatPrompt(const Lookup& lookup) {
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context,
                                        const KvRetrievalOptions& options, const Lookup& lookup) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kKvRetrievalMaxTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(lookup),
                                                       Style::kChat, question.max_tokens));
   question.references = {lookup.value};
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context,
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const KvRetrievalOptions& options) {
   WINNOW_TRY(CheckDepths(context, options.depths));
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kKvRetrievalData));
   WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<int64_t> depths = options.depths;
   if (depths.empty()) depths = {-1};  // in the order of the file
@@ -116,7 +116,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const KvRetrieva
       }
     }
   }
-  if (samples.empty()) return Missing(options.data, kData);
+  if (samples.empty()) return Missing(options.data, kKvRetrievalData);
   return ChooseSamples(std::move(samples), options);
 }
 
@@ -126,7 +126,7 @@ Task KvRetrievalTask() {
   return WithOptions<KvRetrievalOptions>(
       {.name = "kv-retrieval",
        .summary = "exact retrieval of one value from a list of random key-value pairs",
-       .data = kData,
+       .data = kKvRetrievalData,
        .repeats = "none of the five papers' tables; exact recall with control of the position",
        .columns = {{.name = "found", .title = "found"}}},
       Samples);

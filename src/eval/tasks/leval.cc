@@ -14,27 +14,27 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kLEvalData =
     "TASK.jsonl as OpenLMLab/LEval publishes them (instructions, outputs, input, evaluation; one "
     "object per line)";
 
-enum class Metric { kLetters, kNumber, kTrueFalse, kFound, kF1, kRougeL };
+enum class LEvalMetric { kLetters, kNumber, kTrueFalse, kFound, kF1, kRougeL };
 
 struct Rule {
-  Metric metric = Metric::kRougeL;
+  LEvalMetric metric = LEvalMetric::kRougeL;
   int64_t max_tokens = 512;  // [L-Eval's generation limit]
 };
 
 Rule FindRule(std::string_view task, std::string_view evaluation) {
   if (evaluation == "exam") {
-    if (task.starts_with("gsm")) return {Metric::kNumber, 300};
-    if (task.starts_with("sci_fi")) return {Metric::kTrueFalse, 16};
-    if (task.starts_with("topic_retrieval")) return {Metric::kFound, 50};
-    if (task.starts_with("codeU")) return {Metric::kFound, 100};
-    return {Metric::kLetters, 32};  // coursera, quality, tpo
+    if (task.starts_with("gsm")) return {LEvalMetric::kNumber, 300};
+    if (task.starts_with("sci_fi")) return {LEvalMetric::kTrueFalse, 16};
+    if (task.starts_with("topic_retrieval")) return {LEvalMetric::kFound, 50};
+    if (task.starts_with("codeU")) return {LEvalMetric::kFound, 100};
+    return {LEvalMetric::kLetters, 32};  // coursera, quality, tpo
   }
-  if (evaluation == "f1") return {Metric::kF1, 128};
-  return {Metric::kRougeL, 512};  // "rouge", and what L-Eval leaves to a judge
+  if (evaluation == "f1") return {LEvalMetric::kF1, 128};
+  return {LEvalMetric::kRougeL, 512};  // "rouge", and what L-Eval leaves to a judge
 }
 
 std::string TrueOrFalse(std::string_view text) {
@@ -49,36 +49,36 @@ double SameAndStated(const std::string& answer, const std::string& reference) {
   return !answer.empty() && answer == reference ? 1 : 0;
 }
 
-double ScoreAnswer(Metric metric, const std::string& answer, const std::string& reference) {
+double ScoreAnswer(LEvalMetric metric, const std::string& answer, const std::string& reference) {
   switch (metric) {
-    case Metric::kLetters:
+    case LEvalMetric::kLetters:
       return SameAndStated(OptionLetters(answer, 'H'), OptionLetters(reference, 'H'));
-    case Metric::kNumber:
+    case LEvalMetric::kNumber:
       return SameAndStated(LastNumber(answer), LastNumber(reference));
-    case Metric::kTrueFalse:
+    case LEvalMetric::kTrueFalse:
       // "True [fact: False]": first by the document, then in brackets by the real world.
       return SameAndStated(TrueOrFalse(answer), TrueOrFalse(reference));
-    case Metric::kFound:
+    case LEvalMetric::kFound:
       return reference.empty() ? 0 : FoundFraction(answer, std::span(&reference, 1));
-    case Metric::kF1:
+    case LEvalMetric::kF1:
       return QaF1(answer, reference);
-    case Metric::kRougeL:
+    case LEvalMetric::kRougeL:
       return RougeL(answer, reference);
   }
   return 0;
 }
 
-struct Test {
+struct LEvalTest {
   Rule rule;
   std::string document, instruction, answer;
 };
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const BenchmarkOptions& options,
-                                       const Test& test) {
+                                       const LEvalTest& test) {
   Question question;
   question.max_tokens = options.max_tokens.value_or(test.rule.max_tokens);
   // gsm100's examples and instructions contain "Question:" themselves.
-  const std::string text = test.rule.metric == Metric::kNumber
+  const std::string text = test.rule.metric == LEvalMetric::kNumber
                                ? test.document + test.instruction
                                : DocumentQuestion(context.prompts, test.document, test.instruction);
   WINNOW_ASSIGN(question.prompt, context.prompts.Write(text, Style::kChat, question.max_tokens));
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Benchma
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kLEvalData));
   WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<std::string> names;
   names.reserve(files.size());
@@ -104,7 +104,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkO
     if (std::find(wanted.begin(), wanted.end(), names[file]) == wanted.end()) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(files[file]));
     for (size_t i = 0; i < rows.size(); ++i) {
-      Test test;
+      LEvalTest test;
       test.rule = FindRule(names[file], rows[i].TextOrEmpty("evaluation"));
       WINNOW_ASSIGN(test.document, rows[i].Text("input"));
       WINNOW_ASSIGN(const std::vector<std::string> questions, rows[i].Texts("instructions"));
@@ -123,7 +123,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkO
       }
     }
   }
-  if (samples.empty()) return Missing(options.data, kData);
+  if (samples.empty()) return Missing(options.data, kLEvalData);
   return ChooseSamples(std::move(samples), options);
 }
 
@@ -134,7 +134,7 @@ Task LEvalTask() {
       {.name = "leval",
        .summary = "questions on long documents: letters, numbers, true or false, F1 and ROUGE-L as "
                   "the record asks",
-       .data = kData,
+       .data = kLEvalData,
        .repeats = "none of the five papers' tables",
        .columns = {{.name = "score", .title = "score"}}},
       Samples);

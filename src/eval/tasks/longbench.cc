@@ -16,7 +16,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kLongBenchData =
     "TASK.jsonl as THUDM/LongBench publishes them (input, context, answers, all_classes; one "
     "object "
     "per line), and its dataset2prompt.json, in the same directory or in config/";
@@ -130,7 +130,7 @@ double ScoreAnswer(const Part& part, const Jieba* jieba, std::string_view answer
 
 using SharedJieba = std::shared_ptr<const Jieba>;
 
-struct Test {
+struct LongBenchTest {
   Part part;
   std::string form;
   SharedJieba jieba;
@@ -138,7 +138,7 @@ struct Test {
 };
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const LongBenchOptions& options,
-                                       const Test& test) {
+                                       const LongBenchTest& test) {
   const auto& [part, form, jieba, record] = test;
   const int64_t max_tokens = options.max_tokens.value_or(part.max_tokens);
   const std::string text = FillIn(form, {{"context", record.context}, {"input", record.input}});
@@ -199,7 +199,7 @@ Result<SharedJieba> JiebaFor(const TaskContext& context, const std::vector<const
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const LongBenchOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kLongBenchData));
   const std::string& data = options.data;
   const auto forms_path = FindIn(data, {"dataset2prompt.json", "config/dataset2prompt.json"});
   if (!forms_path) {
@@ -221,7 +221,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const LongBenchO
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(*path));
     for (size_t i = 0; i < rows.size(); ++i) {
       WINNOW_ASSIGN(Record record, ReadRecord(rows[i]));
-      Test test = {part, form, jieba, std::move(record)};
+      LongBenchTest test = {part, form, jieba, std::move(record)};
       samples.push_back({.id = part.name + ("/" + std::to_string(i)),
                          .group = part.name,
                          .labels = {},
@@ -241,7 +241,7 @@ Task LongBenchTask() {
        .summary =
            "question answering, summaries, few-shot, retrieval and code in long texts: 21 "
            "tasks, each with its own prompt and metric; the 5 Chinese ones where they are named",
-       .data = kData,
+       .data = kLongBenchData,
        .repeats = "LongBench tables of TreeKV, D2O, HBW-KV, EMS; part of ReFreeKV's",
        .columns = {{.name = "score", .title = "score"}}},
       Samples);

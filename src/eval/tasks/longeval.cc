@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kLongEvalData =
     "N_lines*.jsonl (prompt, expected_number) or N_topics*.jsonl (prompt, topics) as "
     "DachengLi1/LongChat publishes them, one object per line";
 constexpr int64_t kLinesTokens = 15;   // of an answer [ours: " 12345" and a few words]
@@ -25,14 +25,14 @@ void Visit(LongEvalOptions& o, Visitor& v) {
   VisitMaxTokens(o.max_tokens, v);
 }
 
-struct Test {
+struct LongEvalTest {
   std::string prompt;
   std::string answer;
   bool lines = false;
 };
 
-Result<Test> ReadTest(const Row& row) {
-  Test test;
+Result<LongEvalTest> ReadTest(const Row& row) {
+  LongEvalTest test;
   WINNOW_ASSIGN(test.prompt, row.Text("prompt"));
   if (row.Has("expected_number")) {
     test.lines = true;
@@ -47,7 +47,7 @@ Result<Test> ReadTest(const Row& row) {
 }
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const LongEvalOptions& options,
-                                       const Test& test) {
+                                       const LongEvalTest& test) {
   Question question;
   question.max_tokens = options.max_tokens.value_or(test.lines ? kLinesTokens : kTopicsTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, test.prompt, Style::kChat,
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const LongEva
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const LongEvalOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kLongEvalData));
   WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<Sample> samples;
   for (const std::string& path : files) {
@@ -72,7 +72,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const LongEvalOp
     if (!Names(options.lengths, n)) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));
     for (size_t i = 0; i < rows.size(); ++i) {
-      WINNOW_ASSIGN(const Test test, ReadTest(rows[i]));
+      WINNOW_ASSIGN(const LongEvalTest test, ReadTest(rows[i]));
       const std::string group = std::to_string(n) + (test.lines ? " lines" : " topics");
       samples.push_back(
           {.id = name + "/" + std::to_string(i),
@@ -81,7 +81,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const LongEvalOp
            .make = [&context, &options, test] { return Make(context, options, test); }});
     }
   }
-  if (samples.empty()) return Missing(options.data, kData);
+  if (samples.empty()) return Missing(options.data, kLongEvalData);
   return ChooseSamples(std::move(samples), options);
 }
 
@@ -91,7 +91,7 @@ Task LongEvalTask() {
   return WithOptions<LongEvalOptions>(
       {.name = "longeval",
        .summary = "the number in one of many lines, or the first topic of a long conversation",
-       .data = kData,
+       .data = kLongEvalData,
        .repeats = "none of the five papers' tables; exact retrieval at growing length",
        .columns = {{.name = "right", .title = "right"}}},
       Samples);

@@ -6,10 +6,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kMtBenchData =
     "question.jsonl as lm-sys/FastChat publishes it (question_id, category, turns; one object per "
     "line)";
-constexpr int64_t kMaxTokens = 1024;  // [FastChat's gen_model_answer]
+constexpr int64_t kMtBenchMaxTokens = 1024;  // [FastChat's gen_model_answer]
 
 struct MtBenchOptions : DataOptions {
   std::string answers;  // folder
@@ -27,16 +27,16 @@ void Visit(MtBenchOptions& o, Visitor& v) {
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const MtBenchOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kMtBenchData));
   const auto path = FindIn(options.data, {"question.jsonl"});
-  if (!path) return Missing(options.data, kData);
+  if (!path) return Missing(options.data, kMtBenchData);
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(*path));
   std::vector<Sample> samples;
   for (const Row& row : rows) {
     Conversation conversation;
     WINNOW_ASSIGN(conversation.messages, row.Texts("turns"));
     if (conversation.messages.empty()) return row.FormatError("turns", "at least one message");
-    conversation.max_tokens = options.max_tokens.value_or(kMaxTokens);
+    conversation.max_tokens = options.max_tokens.value_or(kMtBenchMaxTokens);
     WINNOW_ASSIGN(const int64_t id, row.Number("question_id"));
     WINNOW_ASSIGN(const std::string category, row.Text("category"));
     samples.push_back({.id = std::to_string(id),
@@ -56,7 +56,7 @@ Task MtBenchTask() {
   return WithOptions<MtBenchOptions>(
       {.name = "mt-bench",
        .summary = "conversations of two turns over one cache; answers are written out, not scored",
-       .data = kData,
+       .data = kMtBenchData,
        .repeats = "D2O's MT-bench demonstration",
        .columns = {{.name = "answer_tokens",
                     .title = "answer tokens",

@@ -10,8 +10,8 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kMaxTokens = 32;  // [ReFreeKV's repository]
-constexpr int64_t kShots = 5;       // [MMLU]
+constexpr int64_t kMultipleChoiceMaxTokens = 32;  // [ReFreeKV's repository]
+constexpr int64_t kMultipleChoiceShots = 5;       // [MMLU]
 
 // How an option is chosen.
 enum class By { kLetter, kText, kGeneration };
@@ -74,7 +74,8 @@ Result<std::unique_ptr<Workload>> MakeScored(const TaskContext& context,
                                              const ChoiceQuestion& question,
                                              const std::string& text, bool by_text) {
   Choices choices;
-  WINNOW_ASSIGN(choices.prompt, context.prompts.Write(text, Style::kChat, kMaxTokens));
+  WINNOW_ASSIGN(choices.prompt,
+                context.prompts.Write(text, Style::kChat, kMultipleChoiceMaxTokens));
   std::vector<double> n_bytes;
   for (size_t i = 0; i < question.options.size(); ++i) {
     const std::string answer = by_text ? question.options[i] : std::string(1, OptionLetter(i));
@@ -101,7 +102,7 @@ Result<std::unique_ptr<Workload>> MakeGenerated(const TaskContext& context,
                                                 const ChoiceQuestion& choice,
                                                 const std::string& text) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMultipleChoiceMaxTokens);
   WINNOW_ASSIGN(question.prompt, context.prompts.Write(text, Style::kChat, question.max_tokens));
   question.stop = {"\nQuestion:"};
   const std::string letter(1, OptionLetter(choice.right));
@@ -118,7 +119,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context,
   WINNOW_TRY(NeedData(context, options.data, kMultipleChoiceData));
   WINNOW_ASSIGN(const std::vector<ChoiceQuestion> questions,
                 ReadChoiceQuestions(options.data, options.seed));
-  const int64_t n_shots = options.shots.value_or(kShots);
+  const int64_t n_shots = options.shots.value_or(kMultipleChoiceShots);
   std::vector<std::string> names;
   for (const ChoiceQuestion& question : questions) {
     if (std::find(names.begin(), names.end(), question.group) == names.end()) {

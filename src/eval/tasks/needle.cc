@@ -28,7 +28,7 @@ constexpr int64_t kSandwichTokens = 50;
 constexpr int64_t kCodeTokens = 12;
 constexpr int64_t kCodeNeedles = 4;
 constexpr int64_t kMaxNeedles = 500;
-constexpr std::string_view kForm = "{document}\n\nQuestion: {question}\nAnswer:";
+constexpr std::string_view kNeedleForm = "{document}\n\nQuestion: {question}\nAnswer:";
 constexpr std::string_view kCodeForm = "{document}\nQuestion: {question} Answer:";
 
 struct NeedleOptions : DataOptions {
@@ -96,7 +96,7 @@ bool HidesCodes(const NeedleOptions& options) {
   return options.needle == "code" || (options.needle.empty() && options.data == kBuiltin);
 }
 
-struct Cell {
+struct NeedleCell {
   int64_t length = 0, depth = 0, number = 0;
 };
 
@@ -107,7 +107,7 @@ class NeedleBuilder {
 
   bool codes() const { return HidesCodes(options_); }
 
-  Result<std::unique_ptr<Workload>> Make(const Cell& cell) const {
+  Result<std::unique_ptr<Workload>> Make(const NeedleCell& cell) const {
     const int64_t max_tokens =
         options_.max_tokens.value_or(codes() ? kCodeTokens : kSandwichTokens);
     if (cell.length > context_.context) {
@@ -167,7 +167,7 @@ class NeedleBuilder {
   }
 
   std::string FormatPrompt(const std::string& document, const std::string& question) const {
-    std::string_view form = codes() ? kCodeForm : kForm;
+    std::string_view form = codes() ? kCodeForm : kNeedleForm;
     if (context_.prompts.has_template()) form = "{document}\n\n{question}";
     if (!options_.form.empty()) form = options_.form;
     return FillIn(form, {{"document", document}, {"question", question}});
@@ -223,7 +223,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const NeedleOpti
             {.id = group + "/" + std::to_string(i),
              .group = group,
              .labels = {{"length", length}, {"depth", depth}},
-             .make = [maker, cell = Cell{length, depth, i}] { return maker->Make(cell); }});
+             .make = [maker, cell = NeedleCell{length, depth, i}] { return maker->Make(cell); }});
       }
     }
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFiller =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n";
-constexpr std::string_view kForm =
+constexpr std::string_view kPasskeyForm =
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. I "
     "will quiz you about the important information there.\n\n{document}\n\nWhat is the pass key? "
     "The pass key is";
@@ -32,14 +32,14 @@ void Visit(PasskeyOptions& o, Visitor& v) {
   VisitMaxTokens(o.max_tokens, v);
 }
 
-struct Cell {
+struct PasskeyCell {
   int64_t length = 0;  // in tokens, including the answer
   int64_t depth = 0;   // per cent
   int64_t number = 0;
 };
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const PasskeyOptions& options,
-                                       const Haystack& hay, const Cell& cell) {
+                                       const Haystack& hay, const PasskeyCell& cell) {
   Rng rng(options.seed * 1000003 + static_cast<uint64_t>(cell.length * 101 + cell.depth) * 1009 +
           static_cast<uint64_t>(cell.number));
   const std::string key = std::to_string(10000 + rng.Below(90000));
@@ -57,7 +57,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Passkey
               " tokens have no room for the pass key, the question and an answer of " +
               std::to_string(question.max_tokens));
     }
-    const std::string text = FillIn(kForm, {{"document", hay.Build(n_filler, 0, {needle})}});
+    const std::string text = FillIn(kPasskeyForm, {{"document", hay.Build(n_filler, 0, {needle})}});
     WINNOW_ASSIGN(std::vector<TokenId> tokens, context.prompts.WriteWhole(text, Style::kChat));
     const auto n = static_cast<int64_t>(tokens.size());
     if (n > n_prompt) {
@@ -89,7 +89,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const PasskeyOpt
         samples.push_back({.id = group + "/" + std::to_string(i),
                            .group = group,
                            .labels = {{"length", length}, {"depth", depth}},
-                           .make = [&context, &options, hay, cell = Cell{length, depth, i}] {
+                           .make = [&context, &options, hay, cell = PasskeyCell{length, depth, i}] {
                              return Make(context, options, *hay, cell);
                            }});
       }

@@ -12,10 +12,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData = "nothing, or builtin: documents are generated from the seed";
-constexpr int64_t kSamples = 10;    // per part
-constexpr int64_t kMaxTokens = 16;  // of an answer
-constexpr int64_t kMargin = 48;     // reserved for question and template, beside the document
+constexpr const char* kRecallData = "nothing, or builtin: documents are generated from the seed";
+constexpr int64_t kSamples = 10;          // per part
+constexpr int64_t kRecallMaxTokens = 16;  // of an answer
+constexpr int64_t kMargin = 48;           // reserved for question and template, beside the document
 constexpr int64_t kDefaultLength = 512;
 
 struct RecallOptions : DataOptions {
@@ -33,7 +33,7 @@ void Visit(RecallOptions& o, Visitor& v) {
   VisitMaxTokens(o.max_tokens, v);
 }
 
-struct Cell {
+struct RecallCell {
   RecallKind kind = RecallKind::kNeedle;
   int64_t length = 0, depth = -1, number = 0;
 };
@@ -51,8 +51,8 @@ Result<std::vector<TokenId>> Tokenize(const TaskContext& context, const RecallDo
 }
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RecallOptions& options,
-                                       const Cell& cell) {
-  const int64_t max_tokens = options.max_tokens.value_or(kMaxTokens);
+                                       const RecallCell& cell) {
+  const int64_t max_tokens = options.max_tokens.value_or(kRecallMaxTokens);
   const int64_t n_document = cell.length - max_tokens - kMargin;
   if (n_document < kMargin) {
     return OptionError(context, "lengths",
@@ -112,7 +112,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const RecallOpti
           labels.Add("depth", depth);
         }
         for (int64_t i = 0; i < options.n_samples.value_or(kSamples); ++i) {
-          const Cell cell = {static_cast<RecallKind>(kind), length, depth, i};
+          const RecallCell cell = {static_cast<RecallKind>(kind), length, depth, i};
           samples.push_back(
               {.id = all[kind] + "/" + std::to_string(length) +
                      (depth >= 0 ? "/" + std::to_string(depth) + "%" : "") + "/" +
@@ -134,7 +134,7 @@ Task RecallTask() {
       {.name = "recall",
        .summary = "facts, key-values, two hops, few-shot labels and dialogues, asked for at the "
                   "end of generated documents",
-       .data = kData,
+       .data = kRecallData,
        .repeats = "none; a first comparison that needs no data and that the bundled model answers",
        .columns = {{.name = "exact", .title = "exact"}}},
       Samples);

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kData =
+constexpr const char* kRulerData =
     "[LENGTH/]TASK.jsonl as NVIDIA/RULER writes them (index, input, outputs, length; one object "
     "per line; the end of an input may be apart, as question)";
 
@@ -129,12 +129,12 @@ Result<std::vector<File>> Files(const RulerOptions& options) {
     if (!Names(options.lengths, length)) continue;
     WINNOW_TRY(add((fs::path(data) / std::to_string(length)).string(), length));
   }
-  if (files.empty()) return Missing(data, kData);
+  if (files.empty()) return Missing(data, kRulerData);
   return files;
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const RulerOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kRulerData));
   WINNOW_ASSIGN(const std::vector<File> files, Files(options));
   std::vector<std::string> names;
   for (const File& file : files) {
@@ -173,7 +173,7 @@ Task RulerTask() {
       {.name = "ruler",
        .summary = "share of the wanted texts found in the answer, for retrieval, variable tracing "
                   "and word counting at growing length",
-       .data = kData,
+       .data = kRulerData,
        .repeats = "none of the five papers' tables; the hardest public retrieval test",
        .columns = {{.name = "score", .title = "found"}}},
       Samples);

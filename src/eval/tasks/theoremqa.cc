@@ -6,15 +6,15 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kTheoremQaData =
     "theoremqa_test.json (a list) or .jsonl as TIGER-AI-Lab/TheoremQA publishes it (Question, "
     "Answer, Answer_type)";
-constexpr int64_t kMaxTokens = 512;  // [ReFreeKV's repository]
+constexpr int64_t kTheoremQaMaxTokens = 512;  // [ReFreeKV's repository]
 
 Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerOptions& options,
                                        const Row& row) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kTheoremQaMaxTokens);
   WINNOW_ASSIGN(const std::string text, row.Text("Question"));
   const std::string reference = row.TextOrEmpty("Answer");
   const std::string type = row.TextOrEmpty("Answer_type");
@@ -34,10 +34,10 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerO
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const AnswerOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kTheoremQaData));
   const auto path = FindIn(
       options.data, {"theoremqa_test.json", "theoremqa_test.jsonl", "test.json", "test.jsonl"});
-  if (!path) return Missing(options.data, kData);
+  if (!path) return Missing(options.data, kTheoremQaData);
   WINNOW_ASSIGN(const std::vector<Row> rows,
                 path->ends_with(".jsonl") ? ReadJsonLines(*path) : ReadJsonList(*path));
   std::vector<Sample> samples;
@@ -60,7 +60,7 @@ Task TheoremQaTask() {
   return WithOptions<AnswerOptions>(
       {.name = "theoremqa",
        .summary = "problems of university mathematics; numbers may be 4 % off",
-       .data = kData,
+       .data = kTheoremQaData,
        .repeats = "ReFreeKV's repository",
        .columns = {{.name = "right", .title = "right"}}},
       Samples);

@@ -12,10 +12,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData =
+constexpr const char* kTruthfulQaData =
     "mc_task.json (question, mc1_targets, mc2_targets) and TruthfulQA.csv (Question, Best Answer, "
     "Correct Answers, Incorrect Answers) as sylinrl/TruthfulQA publishes them";
-constexpr int64_t kMaxTokens = 50;  // [TruthfulQA's repository]
+constexpr int64_t kTruthfulQaMaxTokens = 50;  // [TruthfulQA's repository]
 
 // Part of the benchmark: scores are not comparable without it.
 constexpr const char* kExamples =
@@ -61,7 +61,7 @@ Result<std::unique_ptr<Workload>> MakeChoice(const TaskContext& context, const C
   Choices choices;
   const std::string text = FormatPrompt(test.question);
   WINNOW_ASSIGN(choices.prompt,
-                FormatWithoutCutting(context.prompts, text, Style::kChat, kMaxTokens));
+                FormatWithoutCutting(context.prompts, text, Style::kChat, kTruthfulQaMaxTokens));
   // Answers of both parts, each once.
   std::map<std::string, size_t> places;
   for (const std::vector<Target>* targets : {&test.one, &test.many}) {
@@ -110,7 +110,7 @@ Result<std::unique_ptr<Workload>> MakeAnswer(const TaskContext& context,
                                              const BenchmarkOptions& options,
                                              const AnswerTest& test) {
   Question question;
-  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kTruthfulQaMaxTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(test.question),
                                                       Style::kChat, question.max_tokens));
   question.stop = {"\n\n"};
@@ -166,7 +166,7 @@ Result<void> AddAnswers(const TaskContext& context, const BenchmarkOptions& opti
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkOptions& options) {
-  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_TRY(NeedData(context, options.data, kTruthfulQaData));
   WINNOW_ASSIGN(const std::vector<std::string> wanted,
                 ChooseTasks(context, {"mc", "gen"}, options.tasks));
   std::vector<Sample> samples;
@@ -179,7 +179,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkO
     }
     WINNOW_TRY((part == "mc" ? AddChoices : AddAnswers)(context, options, *path, samples));
   }
-  if (samples.empty()) return Missing(options.data, kData);
+  if (samples.empty()) return Missing(options.data, kTruthfulQaData);
   return ChooseSamples(std::move(samples), options);
 }
 
@@ -190,7 +190,7 @@ Task TruthfulQaTask() {
       {.name = "truthfulqa",
        .summary = "true answers to misleading questions: probability of given answers (mc), BLEU "
                   "of generated ones (gen)",
-       .data = kData,
+       .data = kTruthfulQaData,
        .repeats = "D2O's TruthfulQA curves, ReFreeKV's repository",
        .columns = {{.name = "mc1", .title = "MC1"},
                    {.name = "mc2", .title = "MC2"},
