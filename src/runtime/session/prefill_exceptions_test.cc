@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/allocations.h"
 #include "runtime/session/prefill.h"
 #include "runtime/store/session_file.h"
-#include "base/testing/allocations.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -57,7 +57,8 @@ class PrefillExceptionsTest : public ::testing::Test {
 };
 
 TEST_F(PrefillExceptionsTest, LeaveSessionsUsable) {
-  if (!winnow::testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+  if (!winnow::testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: not this program's operator new";
   int64_t n = 1;
   for (bool refused = true; refused; ++n) {
     const auto first = Read(Tokens(20)), second = Read(Tokens(11));
