@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/testing/allocations.h"
 #include "runtime/scheduler/scheduler_memory.h"
 #include "runtime/session/batch_memory.h"
-#include "base/testing/allocations.h"
 #include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
@@ -202,7 +202,8 @@ class RefusedAllocationTest : public SchedulerExceptionsTest {
     return refused_;
   }
   void TryAll(int phase) {
-    if (!winnow::testing::kCountsAllocations) GTEST_SKIP() << "skipped: not this program's operator new";
+    if (!winnow::testing::kCountsAllocations)
+      GTEST_SKIP() << "skipped: not this program's operator new";
     int n_runs = 0;
     // A sample: all of them take minutes, and later ones repeat what earlier ones did.
     for (int64_t n = 1; RunWithRefused(phase, n); n += 1 + n / 20) {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/allocations.h"
 #include "compression/registry.h"
 #include "runtime/session/batch.h"
-#include "base/testing/allocations.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
