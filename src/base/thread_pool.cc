@@ -150,7 +150,7 @@ ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
     for (int thread = 1; thread < n_threads; ++thread) {
       state_->threads.emplace_back([state = state_.get(), thread] { state->Loop(thread); });
     }
-  } catch (...) {  // the system has no thread, or no memory
+  } catch (...) {    // the system has no thread, or no memory
     state_->Stop();  // the threads started so far
     throw;
   }
