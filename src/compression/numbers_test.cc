@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/sanitizer.h"
 #include "compression/budget/budget.h"
 #include "compression/registry.h"
 #include "compression/score/pool.h"
@@ -163,7 +164,12 @@ std::vector<float> OddVector(int, int kv_head, Position position) {
 
 TEST_P(AnyNumbersTest, AreDecidedOn) {
   for (const bool all_nan : {false, true}) {
-    std::vector<std::vector<Position>> kept[2];
+#ifdef WINNOW_SANITIZES_MEMORY
+    constexpr size_t kRuns = 1;
+#else
+    constexpr size_t kRuns = 2;
+#endif
+    std::vector<std::vector<Position>> kept[kRuns];
     for (auto& of_run : kept) {
       const auto method = MakeMethod(GetParam());
       ASSERT_TRUE(method) << method.error().message;
@@ -180,7 +186,7 @@ TEST_P(AnyNumbersTest, AreDecidedOn) {
         for (int head = 0; head < 2; ++head) of_run.push_back(harness.Kept(layer, head));
       }
     }
-    EXPECT_EQ(kept[0], kept[1]);
+    EXPECT_EQ(kept[0], kept[kRuns - 1]);
     if ((*MakeMethod(GetParam()))->traits().decisions.evicts_in_decode && !all_nan) {
       for (const auto& positions : kept[0]) EXPECT_LE(positions.size(), 72u * 4);
     }

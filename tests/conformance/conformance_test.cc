@@ -11,6 +11,16 @@
 namespace winnow::conformance {
 namespace {
 
+#ifdef WINNOW_SANITIZES_MEMORY  // the same code is reached with fewer numbers
+constexpr int kNumbersOfKvHeads[] = {2};
+constexpr int64_t kBudgets[] = {9, 64};
+constexpr int64_t kChunks[] = {7, 64};
+#else
+constexpr int kNumbersOfKvHeads[] = {2, 4};
+constexpr int64_t kBudgets[] = {1, 2, 9, 32, 33, 64, 65};
+constexpr int64_t kChunks[] = {1, 7, 50, 64, 1000};
+#endif
+
 class EveryMethod : public ::testing::TestWithParam<std::string> {
  protected:
   static int64_t AtLeast(int64_t size) {
@@ -22,7 +32,7 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
 TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
   const compression::Traits traits = MethodTraits(GetParam());
   if (!traits.budget.needed) GTEST_SKIP() << "skipped: finds its own size";
-  for (const int n_kv_heads : {2, 4}) {
+  for (const int n_kv_heads : kNumbersOfKvHeads) {
     if (traits.storage.per_query_head && n_kv_heads < 4)
       continue;  // attention is summed in another order
     const auto engine = OpenTiny(n_kv_heads);
@@ -47,7 +57,7 @@ TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
 TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
   const compression::Traits traits = MethodTraits(GetParam());
   if (!traits.budget.needed) GTEST_SKIP() << "skipped: finds its own size";
-  for (const int n_kv_heads : {2, 4}) {
+  for (const int n_kv_heads : kNumbersOfKvHeads) {
     if (traits.storage.per_query_head && n_kv_heads < 4)
       continue;  // attention is summed in another order
     const auto engine = OpenTiny(n_kv_heads);
@@ -72,14 +82,9 @@ TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
 // kept.
 TEST_P(EveryMethod, TheBudgetIsHeld) {
   const compression::Traits traits = MethodTraits(GetParam());
-#ifdef WINNOW_SANITIZES_MEMORY  // the same code is reached with fewer sizes
-  constexpr int64_t kWanted[] = {9, 64};
-#else
-  constexpr int64_t kWanted[] = {1, 2, 9, 32, 33, 64, 65};
-#endif
   std::set<int64_t> sizes;  // for many methods the small sizes coincide
-  for (const int64_t wanted : kWanted) sizes.insert(AtLeast(wanted));
-  for (const int n_kv_heads : {2, 4}) {
+  for (const int64_t wanted : kBudgets) sizes.insert(AtLeast(wanted));
+  for (const int n_kv_heads : kNumbersOfKvHeads) {
     const auto engine = OpenTiny(n_kv_heads);
     for (const int64_t size : sizes) {
       for (const int64_t n : {int64_t{1}, size - 1, size, size + 1, size + 31, 3 * size + 7}) {
@@ -135,7 +140,7 @@ TEST_P(EveryMethod, TheBudgetIsHeld) {
 TEST_P(EveryMethod, ChunkedPrefillHoldsTheBudgetAfterEveryChunk) {
   const auto engine = OpenTiny(2);
   const int64_t size = AtLeast(48);
-  for (const int64_t chunk : {1, 7, 50, 64, 1000}) {
+  for (const int64_t chunk : kChunks) {
     const auto session = Open(*engine, GetParam(), {.size = size, .chunk = chunk});
     const int n_layers = session->cache().config().shape.n_layers;
     int64_t n_chunks = 0;

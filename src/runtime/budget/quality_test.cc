@@ -35,10 +35,7 @@ std::unique_ptr<Engine> Open(int64_t context = 1024) {
 }
 
 SessionOptions Options(const std::string& method, double quality) {
-  SessionOptions options;
-  options.compression.method = compression::MakeMethod(method).value();
-  options.compression.quality = quality;
-  return options;
+  return {.compression = {.method = compression::MakeMethod(method).value(), .quality = quality}};
 }
 
 std::unique_ptr<Session> ReadPlain(Engine& engine, const std::vector<TokenId>& tokens) {
@@ -110,14 +107,17 @@ bool LearnsForAllBudgets(const std::string& spec) {
   return (*compression::MakeMethod(spec))->traits().decisions.learns_for_all_budgets;
 }
 
-// Methods whose search differs; without sanitizers all others too.
+// Methods whose search differs; without sanitizers their variants and all others too.
 std::vector<std::string> BudgetSpecs() {
-  std::vector<std::string> specs = compression::testing::MethodsAndVariants();
+  std::vector<std::string> specs = compression::testing::MethodNames();
+#ifdef WINNOW_SANITIZES_MEMORY
   std::erase_if(specs, [](const std::string& spec) { return !LearnsForAllBudgets(spec); });
-#ifndef WINNOW_SANITIZES_MEMORY
-  for (const std::string& spec : compression::testing::MethodNames()) {
-    const bool needed = (*compression::MakeMethod(spec))->traits().budget.needed;
-    if (needed && !LearnsForAllBudgets(spec)) specs.push_back(spec);
+#else
+  std::erase_if(specs, [](const std::string& spec) {
+    return LearnsForAllBudgets(spec) || !(*compression::MakeMethod(spec))->traits().budget.needed;
+  });
+  for (const std::string& spec : compression::testing::MethodsAndVariants()) {
+    if (LearnsForAllBudgets(spec)) specs.push_back(spec);
   }
 #endif
   return specs;
