@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/begins_with.h"
 #include "runtime/scheduler/scheduler_loop.h"
 
 namespace winnow::runtime {
@@ -19,11 +20,6 @@ constexpr int64_t kMinCopied = 16;
 constexpr int64_t kMinRead = 64;
 
 bool Evicts(const Session& session) { return session.compression().method != nullptr; }
-
-bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginning) {
-  return text.size() >= beginning.size() &&
-         std::ranges::equal(text.first(beginning.size()), beginning);
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/begins_with.h"
 #include "server/openai/answer_run.h"
 #include "server/openai/constraint_fields.h"
 #include "server/openai/formats.h"

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/begins_with.h"
 #include "base/trim.h"
 #include "chat/message.h"
 #include "server/openai/history.h"
@@ -166,12 +167,6 @@ bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer
 }
 
 }  // namespace
-
-bool BeginsWith(std::span<const tokenizer::TokenId> tokens,
-                std::span<const tokenizer::TokenId> beginning) {
-  return tokens.size() >= beginning.size() &&
-         std::equal(beginning.begin(), beginning.end(), tokens.begin());
-}
 
 Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
                               const tokenizer::Tokenizer& tokenizer,

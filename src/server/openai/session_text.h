@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -33,8 +32,5 @@ Result<SessionTurn> WriteTurn(const chat::PromptWriter& writer,
                               const tokenizer::Tokenizer& tokenizer,
                               const chat::Conversation& conversation,
                               const runtime::SessionTokens& session);
-
-bool BeginsWith(std::span<const tokenizer::TokenId> tokens,
-                std::span<const tokenizer::TokenId> beginning);
 
 }  // namespace winnow::server
