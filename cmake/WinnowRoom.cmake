@@ -62,7 +62,7 @@ endfunction()
 #
 # WINNOW_UNITY: files of a target are compiled eight at a time, for most of the work is what they all include. A build from
 # scratch takes less time, one after a change more. Names in unnamed namespaces must then differ within eight files; those
-# whose path begins with a word of APART (ALL: every file), as files of one form that declare the same names (tasks), are
+# whose path begins with a word of APART (ALL: every file), as tests of one form that declare the same names, are
 # compiled alone.
 function(winnow_unity target)
   cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
