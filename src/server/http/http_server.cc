@@ -11,6 +11,7 @@
 #include <boost/asio/strand.hpp>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -196,12 +197,15 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
 }
 
 HttpServer::~HttpServer() {
-  data_->ForAll([](Connection& connection) { connection.Abort(); });
-  asio::post(data_->strand, [this] {
-    error_code ignored;
-    data_->acceptor.close(ignored);
-    data_->retry.cancel(ignored);
-  });
+  try {
+    data_->ForAll([](Connection& connection) { connection.Abort(); });
+    asio::post(data_->strand, [this] {
+      error_code ignored;
+      data_->acceptor.close(ignored);
+      data_->retry.cancel(ignored);
+    });
+  } catch (const std::bad_alloc&) {  // what cannot be ended gently ends with the context
+  }
   data_->work.reset();
   // Give aborted connections time to close; requests that still wait for the engine are dropped.
   constexpr std::chrono::milliseconds kMoment{200};

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/allocations.h"
 #include "server/http/testing/client.h"
 
 namespace winnow::server {
@@ -296,6 +298,27 @@ TEST(HttpServerErrors, NameOptions) {
   EXPECT_TRUE(listen(secret).error().message.starts_with("cert_file: /nonexistent/cert: "));
   secret.words.cert_file = "--ssl-cert-file";
   EXPECT_TRUE(listen(secret).error().message.starts_with("--ssl-cert-file: /nonexistent/cert: "));
+}
+
+// Memory may end when some of the threads have begun, whose allocations are the last ones of
+// Listen, or when the server ends. (Those before are Asio's, whose strands do not survive it.)
+TEST(HttpServerErrors, WithoutMemoryForAThreadNoneIsLeftRunning) {
+  if (!winnow::testing::kCountsAllocations)
+    GTEST_SKIP() << "skipped: not this program's operator new";
+  NullLog log;
+  int n_failed = 0;
+  for (int n = 400; n > 0 && n_failed < 2; --n) {
+    winnow::testing::RefuseAllocation(n);
+    try {
+      const auto server =
+          HttpServer::Listen({.port = 0, .n_threads = 2},
+                             {.handle = [](const HttpRequest&, const ExchangePtr&) {}}, log);
+    } catch (const std::bad_alloc&) {
+      ++n_failed;
+    }
+    winnow::testing::RefuseAllocation(0);
+  }
+  EXPECT_EQ(n_failed, 2);
 }
 
 // One of the two files alone would otherwise serve plain HTTP without a word.

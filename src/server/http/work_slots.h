@@ -49,12 +49,17 @@ class WorkSlots {
     }
     Start(next_size, next);
   }
-  // Drops the work that waits and all that comes later.
+  // Drops the work that waits and all that comes later. Needs no memory.
   void Clear() {
-    std::array<std::deque<Entry>, 2> dropped;
-    const std::lock_guard lock(mutex_);
-    dropped.swap(waiting_);
-    cleared_ = true;
+    for (;;) {
+      Entry dropped = {};  // destroyed without the lock
+      const std::lock_guard lock(mutex_);
+      cleared_ = true;
+      std::deque<Entry>& waiting = waiting_[waiting_[0].empty() ? 1 : 0];
+      if (waiting.empty()) return;
+      dropped = std::move(waiting.front());
+      waiting.pop_front();
+    }
   }
 
  private:
