@@ -175,16 +175,18 @@ TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
 TEST(ThreadPool, WithoutMemoryForAllThreadsThereIsNone) {
   if (!winnow::testing::kCountsAllocations)
     GTEST_SKIP() << "skipped: not this program's operator new";
-  bool refused = true;
-  for (int n = 1; refused; ++n) {
-    winnow::testing::RefuseAllocation(n);
+  int n_failed = 0;
+  for (bool refused = true; refused;) {
+    winnow::testing::RefuseAllocation(n_failed + 1);
     try {
       const ThreadPool pool(4);
     } catch (const std::bad_alloc&) {
+      ++n_failed;
     }
     refused = winnow::testing::WasAllocationRefused();
     winnow::testing::RefuseAllocation(0);
   }
+  EXPECT_GE(n_failed, 3) << "one for each thread";
 }
 
 TEST(ThreadPool, DefaultIsAtLeastOne) { EXPECT_GE(ThreadPool::DefaultThreads(), 1); }

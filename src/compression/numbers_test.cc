@@ -164,7 +164,7 @@ std::vector<float> OddVector(int, int kv_head, Position position) {
 
 TEST_P(AnyNumbersTest, AreDecidedOn) {
   for (const bool all_nan : {false, true}) {
-#ifdef WINNOW_SANITIZES_MEMORY
+#ifdef WINNOW_SANITIZES_MEMORY  // whether two runs agree is tested without sanitizers
     constexpr size_t kRuns = 1;
 #else
     constexpr size_t kRuns = 2;

@@ -12,7 +12,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-constexpr int64_t kAllWork = int64_t{1} << 60;
+constexpr int64_t kAll = int64_t{1} << 60;
 
 Numbers Random(int64_t seed, size_t rows, size_t cols) {
   Numbers out(rows, cols);
@@ -36,7 +36,7 @@ Numbers Product(const Numbers& a, const Numbers& b) {
 Numbers Solution(const Numbers& a, const Numbers& b) {
   const auto backend = kernels::MakeReferenceBackend();
   LeastSquares fit;
-  fit.Run(*backend, a, b, kAllWork);
+  fit.Run(*backend, a, b, kAll);
   EXPECT_TRUE(fit.done());
   return fit.solution();
 }
@@ -45,7 +45,7 @@ std::vector<double> Factors(const Numbers& kept, const std::vector<double>& mass
                             double high, int steps) {
   const auto backend = kernels::MakeReferenceBackend();
   FactorFit fit(low, high, steps);
-  fit.Run(*backend, kept, mass, kAllWork);
+  fit.Run(*backend, kept, mass, kAll);
   EXPECT_TRUE(fit.done());
   return fit.factors();
 }

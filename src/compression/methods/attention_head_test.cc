@@ -13,7 +13,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-constexpr int64_t kAllOfHead = int64_t{1} << 60;
+constexpr int64_t kAll = int64_t{1} << 60;
 constexpr size_t kEntries = 700, kRows = 45, kKeyDim = 8, kValueDim = 20;
 
 HeadToFit Head(size_t n_kept) {
@@ -71,7 +71,7 @@ TEST(AttentionHeadTest, PiecesOfAnySizeGiveTheSameBits) {
     for (const HeadFitOptions& options :
          {HeadFitOptions{.bound = 3, .steps = 2}, HeadFitOptions{.bound = 1, .values = false},
           HeadFitOptions{.biases = false}, HeadFitOptions{.biases = false, .values = false}}) {
-      const Pieces whole = Fit(*backend, n_kept, options, kAllOfHead);
+      const Pieces whole = Fit(*backend, n_kept, options, kAll);
       EXPECT_EQ(whole.n, 1);
       EXPECT_EQ(whole.fitted.kept.size(), n_kept);
       EXPECT_EQ(whole.fitted.evicted.size(), kEntries - n_kept);
@@ -93,8 +93,8 @@ TEST(AttentionHeadTest, AnyNumberOfThreadsGivesTheSameBits) {
   const auto together = kernels::MakeCpuBackend({.pool = &three, .target = {}}).value();
   for (const size_t n_kept : {40, 300}) {
     const HeadFitOptions options = {.bound = 3, .steps = 2};
-    const Pieces expected = Fit(*alone, n_kept, options, kAllOfHead);
-    EXPECT_EQ(Fit(*together, n_kept, options, kAllOfHead).fitted, expected.fitted);
+    const Pieces expected = Fit(*alone, n_kept, options, kAll);
+    EXPECT_EQ(Fit(*together, n_kept, options, kAll).fitted, expected.fitted);
     EXPECT_EQ(Fit(*together, n_kept, options, 100000).fitted, expected.fitted);
   }
 }
