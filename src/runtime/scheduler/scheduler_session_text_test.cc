@@ -113,11 +113,13 @@ TEST_F(SchedulerSessionsTest, APromptAfterATextThatChangedMeanwhileIsRefused) {
   };
   ASSERT_FALSE(ask(Joined(Prompt(40, 1), Prompt(5, 2)))->error);
   const auto text = std::get<SessionTokens>(ReadTokens("chat")).tokens;
-  const auto late = ask(Joined(Prompt(40, 1), Prompt(6, 3)));
-  ASSERT_TRUE(late->error);
-  EXPECT_EQ(late->error->kind, ErrorKind::kBusy);
-  EXPECT_NE(late->error->message.find("send the request again"), std::string::npos);
-  EXPECT_EQ(std::get<SessionTokens>(ReadTokens("chat")).tokens, text);
+  for (const int64_t n : {6, 60}) {  // shorter than the text, and longer
+    const auto late = ask(Joined(Prompt(40, 1), Prompt(n, 3)));
+    ASSERT_TRUE(late->error) << n;
+    EXPECT_EQ(late->error->kind, ErrorKind::kBusy);
+    EXPECT_NE(late->error->message.find("send the request again"), std::string::npos);
+    EXPECT_EQ(std::get<SessionTokens>(ReadTokens("chat")).tokens, text);
+  }
   EXPECT_FALSE(ask(Joined(text, Prompt(6, 3)))->error) << "the name is free again";
 }
 
@@ -133,6 +135,14 @@ TEST_F(SchedulerSessionsTest, APromptThatBeginsWithTheTextGoesOnFromIt) {
   const auto second = Exercise("chat", all, 7);
   EXPECT_EQ(second->n_reused, 51);
   EXPECT_EQ(second->tokens(), Alone(all, 7));
+}
+
+TEST_F(SchedulerSessionsTest, APromptThatBeginsOtherwiseGoesBehindTheText) {
+  Make(Options());
+  ASSERT_EQ(Problem(Create("chat", Prompt(10, 1))), "");
+  const auto ticket = Exercise("chat", Prompt(20, 2), 7);
+  EXPECT_EQ(ticket->n_reused, 10);
+  EXPECT_EQ(ticket->tokens(), Alone(Joined(Prompt(10, 1), Prompt(20, 2)), 7));
 }
 
 // What the client says of the text's parts goes with the text, in memory and in files.
