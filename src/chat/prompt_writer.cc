@@ -114,6 +114,16 @@ bool CutBehind(std::string_view content, std::vector<MarkedText>* text) {
   return false;
 }
 
+// Whether the template left out a system message that stands alone: some write it only as part of
+// the user's first message.
+bool LosesSystem(const Json& messages, const Prompt& prompt) {
+  if (messages.size() != 1 || !messages[0].is_object()) return false;
+  const Json role = messages[0].value("role", Json());
+  const std::string content = ContentText(messages[0]);
+  return (role == "system" || role == "developer") &&
+         prompt.Text().find(Trimmed(content)) == std::string::npos;
+}
+
 }  // namespace
 
 bool IsTemplateSource(std::string_view text) {
@@ -227,6 +237,11 @@ Result<Prompt> PromptWriter::Write(const Conversation& conversation) const {
     auto text = Render(conversation);
     if (text) {
       prompt.text = *std::move(text);
+      if (LosesSystem(conversation.messages, prompt)) {
+        return Error{
+            "messages[0]: the template writes a system message into a user turn, expected a "
+            "message of the user next"};
+      }
       if (!conversation.continue_final_message) return prompt;
       WINNOW_ASSIGN(const Json shaped, ShapedMessages(conversation.messages, {}));
       const Json& last = shaped.back()["content"];

@@ -194,6 +194,26 @@ TEST_F(PromptWriterTest, ASystemMessageWhereTheTemplateHasNone) {
       "<|im_start|>user\nBe brief.\n\nHi<|im_end|>\n");
 }
 
+// As Gemma's and Llama 2's templates do.
+TEST_F(PromptWriterTest, ASystemMessageThatStandsAloneIsNotLost) {
+  const PromptWriter writer = Writer(
+      "{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\n' %}"
+      "{% set rest = messages[1:] %}{% else %}{% set first = '' %}{% set rest = messages %}"
+      "{% endif %}{% for m in rest %}[{{ (first if loop.first else '') + m.content }}]"
+      "{% endfor %}");
+  const Json system = Message("system", " Be brief. ");
+  EXPECT_EQ(Text(writer, {.messages = {system, Message("user", "Hi")}}), "[ Be brief. \nHi]");
+  EXPECT_EQ(Text(writer, {.messages = Json::array({system})}).find("error: messages[0]"), 0);
+  const PromptWriter users_only =
+      Writer("{% for m in messages if m.role == 'user' %}[{{ m.content }}]{% endfor %}");
+  EXPECT_EQ(Text(users_only, {.messages = Json::array({Message("developer", "Be brief.")})})
+                .find("error: messages[0]"),
+            0);
+  EXPECT_EQ(
+      Text(Writer(kChatMl), {.messages = Json::array({system}), .add_generation_prompt = false}),
+      "<|im_start|>system\n Be brief. <|im_end|>\n");
+}
+
 TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {
   const Json messages = {Message("user", "Hi"), Message("assistant", " The answer ")};
   EXPECT_EQ(Text(Writer(kChatMl), {.messages = messages, .continue_final_message = true}),
