@@ -39,10 +39,7 @@ std::string Unquoted(std::string_view message) {
 }  // namespace
 
 ChatInput::ChatInput(const Options& options, const std::atomic<bool>& interrupted, Log& log)
-    : is_terminal_(isatty(STDIN_FILENO) == 1),
-      interrupted_(interrupted),
-      log_(log),
-      history_file_(options.history_file) {
+    : is_terminal_(isatty(STDIN_FILENO) == 1), log_(log), history_file_(options.history_file) {
   if (!LineEditor::IsPossible()) return;
   LineEditor::Options editor = {
       .history = {}, .commands = options.commands, .take_file = options.take_file};

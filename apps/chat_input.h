@@ -43,7 +43,6 @@ class ChatInput {
   void Remember(const std::string& message);
 
   const bool is_terminal_;
-  const std::atomic<bool>& interrupted_;
   Log& log_;
   std::string history_file_;
   std::unique_ptr<LineEditor> editor_;  // null: standard input or the output is no terminal

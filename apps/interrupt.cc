@@ -10,7 +10,7 @@ namespace {
 constexpr int kSignalBase = 128;  // exit code of a program ended by signal N is 128 + N
 
 // Global, because a signal handler can access nothing else.
-std::atomic<bool> interrupted{false};
+std::atomic<bool> was_interrupted{false};
 std::atomic<int> last_signal{SIGINT};
 std::atomic<bool> terminated{false};
 struct termios terminal_modes = {};
@@ -20,7 +20,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 void OnSignal(int signal) {
   last_signal = signal;
   if (signal != SIGINT) terminated = true;
-  if (!interrupted.exchange(true)) return;
+  if (!was_interrupted.exchange(true)) return;
   if (has_terminal_modes) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_modes);
   _exit(kSignalBase + signal);
 }
@@ -39,15 +39,15 @@ const std::atomic<bool>& CatchInterrupt() {
   // Without SA_RESTART a signal also interrupts a read from the keyboard.
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
   if (!IsIgnored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
-  return interrupted;
+  return was_interrupted;
 }
 
-CancellationToken InterruptToken() { return CancellationToken::From(interrupted); }
+CancellationToken InterruptToken() { return CancellationToken::From(was_interrupted); }
 
 int InterruptedCode() { return kSignalBase + last_signal; }
 bool IsTerminated() { return terminated; }
 void ClearInterrupt() {
-  if (!terminated) interrupted = false;
+  if (!terminated) was_interrupted = false;
 }
 
 void RestoreTerminalOnExit(const struct termios& modes) {
