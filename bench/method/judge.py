@@ -20,6 +20,7 @@ import argparse
 import fcntl
 import json
 import math
+import os
 import pathlib
 import shutil
 import signal
@@ -107,6 +108,14 @@ def end(number, frame):
     raise SystemExit(128 + number)
 
 
+def give_way():
+    """Only processor time that no other program wants. A session is a scheduling group of its own (sched(7), autogroup), whose weight counts first."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    autogroup = pathlib.Path("/proc/self/autogroup")
+    if autogroup.exists():
+        autogroup.write_text("19")
+
+
 def run(args):
     if args.phase == "judgement":
         check_frozen(args)
@@ -141,7 +150,8 @@ def run(args):
                 print(f"{time.strftime('%H:%M:%S')} {path.stem} begins", flush=True)
                 with open(path, "w") as log:
                     # In its own session: Ctrl-C interrupts only this script, which then sends a single SIGINT to the part.
-                    running[subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT, start_new_session=True)] = path
+                    running[subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT, start_new_session=True,
+                                             preexec_fn=give_way if args.idle else None)] = path
             if not running:
                 return
             for process in [process for process in running if process.poll() is not None]:
@@ -272,6 +282,7 @@ def main():
     parser.add_argument("--unfinished", action="store_true", help="tables of what is there")
     parser.add_argument("--processes", type=int, default=2, help="parts at a time")
     parser.add_argument("--threads", type=int, default=1, help="of each: small models gain less by threads than by processes")
+    parser.add_argument("--idle", action="store_true", help="`run` gives way to every other program")
     parser.add_argument("--minutes", type=float, help="of `run`; without it until all is done")
     args = parser.parse_args()
     args.data = args.data.resolve()
