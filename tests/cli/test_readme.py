@@ -14,7 +14,8 @@ from harness import SANITIZED, WINNOW
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Repetitions and samples that only cost time here.
-FEWER = {"bench": ["-r", "1", "--no-warmup", "-n", "8"], "eval recall": ["--samples", "3"], "eval needle": ["--depths", "50"]}
+FEWER = {"bench": ["-r", "1", "--no-warmup", "-n", "8"], "eval recall": ["--samples", "1"],
+         "eval needle": ["--depths", "50", "--lengths", "600"], "probe all": ["-n", "256", "--samples", "1"]}  # fmt: skip
 # Input for commands that need a text.
 TEXT = "The harbour lay quiet. A red lantern hung above the door of the inn, and its code was 48213. " * 40
 
