@@ -59,6 +59,7 @@ Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) 
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
       return Error{Where(i) + ": expected an object with a role"};
     }
+    if (message["role"] == "developer" && !traits.takes_developer) message["role"] = "system";
     if (!message.contains("content")) message["content"] = nullptr;
     Json& content = message["content"];
     if (content.is_array()) {
@@ -76,7 +77,13 @@ Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) 
     }
     out.push_back(std::move(message));
   }
-  if (traits.takes_system || out[0]["role"] != "system") return out;
+  if (out[0]["role"] != "system") return out;
+  if (traits.takes_system && !traits.takes_lone_system && out.size() == 1) {
+    return Error{
+        "messages[0]: the template writes a system message only together with a user's, expected a "
+        "message of the user next"};
+  }
+  if (traits.takes_system) return out;
   // Move the system message to the front of the first user message.
   if (out.size() == 1) {
     out[0]["role"] = "user";
@@ -112,16 +119,6 @@ bool CutBehind(std::string_view content, std::vector<MarkedText>* text) {
     return true;
   }
   return false;
-}
-
-// Whether the template left out a system message that stands alone: some write it only as part of
-// the user's first message.
-bool LosesSystem(const Json& messages, const Prompt& prompt) {
-  if (messages.size() != 1 || !messages[0].is_object()) return false;
-  const Json role = messages[0].value("role", Json());
-  const std::string content = ContentText(messages[0]);
-  return (role == "system" || role == "developer") &&
-         prompt.Text().find(Trimmed(content)) == std::string::npos;
 }
 
 }  // namespace
@@ -205,11 +202,11 @@ Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& convers
 }
 
 Result<std::vector<MarkedText>> PromptWriter::WriteBuiltIn(const Conversation& conversation) const {
-  WINNOW_ASSIGN(const Json messages, ShapedMessages(conversation.messages, {}));
+  WINNOW_ASSIGN(const Json messages,
+                ShapedMessages(conversation.messages, {.takes_developer = false}));
   std::vector<tokenizer::ChatMessage> out;
   for (size_t i = 0; i < messages.size(); ++i) {
     std::string role = messages[i]["role"].get<std::string>();
-    if (role == "developer") role = "system";
     if (messages[i].contains("tool_calls") && !messages[i]["tool_calls"].empty()) {
       return Error{Where(i) + ".tool_calls: the chat format " + std::string(built_in_.name()) +
                    " does not support tools"};
@@ -237,11 +234,6 @@ Result<Prompt> PromptWriter::Write(const Conversation& conversation) const {
     auto text = Render(conversation);
     if (text) {
       prompt.text = *std::move(text);
-      if (LosesSystem(conversation.messages, prompt)) {
-        return Error{
-            "messages[0]: the template writes a system message into a user turn, expected a "
-            "message of the user next"};
-      }
       if (!conversation.continue_final_message) return prompt;
       WINNOW_ASSIGN(const Json shaped, ShapedMessages(conversation.messages, {}));
       const Json& last = shaped.back()["content"];

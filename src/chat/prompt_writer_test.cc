@@ -204,14 +204,26 @@ TEST_F(PromptWriterTest, ASystemMessageThatStandsAloneIsNotLost) {
   const Json system = Message("system", " Be brief. ");
   EXPECT_EQ(Text(writer, {.messages = {system, Message("user", "Hi")}}), "[ Be brief. \nHi]");
   EXPECT_EQ(Text(writer, {.messages = Json::array({system})}).find("error: messages[0]"), 0);
-  const PromptWriter users_only =
-      Writer("{% for m in messages if m.role == 'user' %}[{{ m.content }}]{% endfor %}");
-  EXPECT_EQ(Text(users_only, {.messages = Json::array({Message("developer", "Be brief.")})})
-                .find("error: messages[0]"),
-            0);
   EXPECT_EQ(
       Text(Writer(kChatMl), {.messages = Json::array({system}), .add_generation_prompt = false}),
       "<|im_start|>system\n Be brief. <|im_end|>\n");
+}
+
+// Some templates leave out messages of roles that they do not know, others refuse them.
+TEST_F(PromptWriterTest, ADeveloperMessageThatTheTemplateDoesNotKnowIsASystemMessage) {
+  const Json messages = {Message("developer", "Be brief."), Message("user", "Hi")};
+  const std::string known = "{% if m.role in ['system', 'user'] %}{{ m.role }}: {{ m.content }}\n";
+  const auto writes = [&](const std::string& body) {
+    const PromptWriter writer =
+        Writer("{% for m in messages %}" + body + "{% endif %}{% endfor %}");
+    return Text(writer, {.messages = messages});
+  };
+  EXPECT_EQ(writes(known), "system: Be brief.\nuser: Hi\n");
+  EXPECT_EQ(writes(known + "{% else %}{{ raise_exception('who?') }}"),
+            "system: Be brief.\nuser: Hi\n");
+  EXPECT_EQ(writes(known + "{% else %}<{{ m.role }}> {{ m.content }}\n"),
+            "<developer> Be brief.\nuser: Hi\n");
+  EXPECT_EQ(writes("{% if m.role == 'user' %}{{ m.content }}\n"), "Be brief.\n\nHi\n");
 }
 
 TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {

@@ -72,10 +72,16 @@ TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& s
   const auto content = [&](const char* words) {
     return traits.wants_parts ? Parts(words) : Json(words);
   };
-  const std::string with_system =
-      Written(source, special,
-              Json::array({Message("system", content(kSystem)), Message("user", content(kUser))}));
-  traits.takes_system = Has(with_system, kSystem) && Has(with_system, kUser);
+  const auto takes = [&](const char* role) {
+    const std::string written =
+        Written(source, special,
+                Json::array({Message(role, content(kSystem)), Message("user", content(kUser))}));
+    return Has(written, kSystem) && Has(written, kUser);
+  };
+  traits.takes_system = takes("system");
+  traits.takes_developer = takes("developer");
+  traits.takes_lone_system =
+      Has(Written(source, special, Json::array({Message("system", content(kSystem))})), kSystem);
   traits.wants_argument_text = WantsArgumentText(source, special);
   return traits;
 }
