@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -201,6 +202,15 @@ class KeptResults(InventedResults):
         parts.FROZEN.write_text(json.dumps({"build": "0.1.0+other"}))
         with self.assertRaisesRegex(SystemExit, r"expected 0.1.0\+other, which `build` makes"):
             kept_results.check_binary(self.args)
+
+
+class Idle(unittest.TestCase):
+    def test_several_parts_give_way(self):
+        policy = "import os, pathlib; print(os.sched_getscheduler(0) == os.SCHED_IDLE, pathlib.Path('/proc/self/autogroup').read_text().strip())"
+        for _ in range(3):  # right after each other
+            done = subprocess.run([sys.executable, "-c", policy], start_new_session=True, preexec_fn=judge.give_way, stdout=subprocess.PIPE, text=True, check=False)
+            if pathlib.Path("/proc/self/autogroup").exists():
+                self.assertRegex(done.stdout, r"True .*nice 19")
 
 
 class Methods(CliTest):
