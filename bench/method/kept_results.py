@@ -58,6 +58,10 @@ def join_lines(lines):
     return b"".join(line + b"\n" for line in lines.values())
 
 
+def compress(data):
+    return lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
+
+
 def read_kept(name):
     path = KEPT / (name + ".xz")
     return parse_lines(lzma.decompress(path.read_bytes()), path) if path.exists() else {}
@@ -65,6 +69,10 @@ def read_kept(name):
 
 def restore(args, all_parts):
     """Adds what was kept to the results. Requires: nothing else writes to them."""
+    for kept in sorted(KEPT.glob("continuations-*.json.xz")):
+        path = document_folder(args) / kept.stem
+        if not path.exists():
+            write(path, lzma.decompress(kept.read_bytes()))
     for path in (part_file(args, *part, "jsonl") for part in all_parts):
         kept = read_kept(path.name)
         there = parse_lines(path.read_bytes(), path) if path.exists() else {}
@@ -79,12 +87,14 @@ def keep(args, all_parts):
     documents = [*sorted(folder.glob("*/*.jsonl")), *sorted(folder.glob("generated-*.jsonl")), folder / "text.jsonl"]
     hashes = kept_hashes() | {str(path.relative_to(folder)): file_hash(path.read_bytes()) for path in documents}
     write(KEPT / "documents.json", (json.dumps(hashes, indent=1) + "\n").encode())
+    for path in folder.glob("continuations-*.json"):
+        write(KEPT / (path.name + ".xz"), compress(path.read_bytes()))
     n_results = 0
     for path in (part_file(args, *part, "jsonl") for part in all_parts):
         kept = read_kept(path.name)
         found = kept | (parse_lines(path.read_bytes(), path) if path.exists() else {})
         if found.keys() - kept.keys():
-            write(KEPT / (path.name + ".xz"), lzma.compress(join_lines(found), preset=9 | lzma.PRESET_EXTREME))
+            write(KEPT / (path.name + ".xz"), compress(join_lines(found)))
         n_results += len(found)
     return n_results
 
@@ -105,8 +115,8 @@ def kept_hashes():
 def check_document(name, data):
     """Exits if kept results are of another document of this name."""
     if file_hash(data) != kept_hashes().get(name, file_hash(data)):
-        sys.exit(f"{name} is not the file that the results in {KEPT} are of (texts that a model generates can differ between CPUs): go on where "
-                 "it was made, or remove the results of its track there")  # fmt: skip
+        sys.exit(f"{name} is not the file that the results in {KEPT} are of "
+                 "(texts that a model generates can differ between CPUs, so they are kept with the results)")  # fmt: skip
 
 
 def check_documents(args):

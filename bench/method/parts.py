@@ -21,21 +21,38 @@ def winnow(args, *words, **more):
     return subprocess.run([str(w) for w in (args.winnow, *words)], check=True, cwd=ROOT, **more)
 
 
+def prompts(args, model):
+    """The beginnings of the windows, of which a text is generated."""
+    for line in (document_folder(args) / "text.jsonl").read_text().splitlines():
+        window = json.loads(line)["text"]
+        ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
+                                stdout=subprocess.PIPE).stdout)["tokens"]
+        yield window[:len(window) * protocol.PROMPT // len(ids)].rpartition(" ")[0]
+
+
+def continuation(args, model, prompt, seed):
+    """What the model writes after the prompt, with the full cache. It can differ between CPUs, in whose sums the order of terms differs."""
+    return winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", protocol.WRITTEN + 64, "--temp", "0.8", "--seed", seed, "--ignore-eos",
+                  "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode(errors="replace")
+
+
+def continuations_file(args, model):
+    return document_folder(args) / f"continuations-{model}.json"
+
+
 def generated(args, model, check):
-    """A file of texts: each is the beginning of a window, continued by the model with the full cache."""
+    """A file of texts: each is the beginning of a window, continued by the model."""
     path = document_folder(args) / f"generated-{model}.jsonl"
     if not path.exists():
-        lines = []
-        for i, line in enumerate((document_folder(args) / "text.jsonl").read_text().splitlines()):
-            window = json.loads(line)["text"]
-            ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
-                                    stdout=subprocess.PIPE).stdout)["tokens"]
-            prompt = window[:len(window) * protocol.PROMPT // len(ids)].rpartition(" ")[0]
-            written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", protocol.WRITTEN + 64, "--temp", "0.8", "--seed", i,
-                             "--ignore-eos", "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout
-            lines.append(json.dumps({"text": prompt + written.decode(errors="replace")}) + "\n")
-        text = "".join(lines).encode()
+        beginnings = list(prompts(args, model))
+        there = continuations_file(args, model)
+        if there.exists():
+            written = json.loads(there.read_text())
+        else:
+            written = [continuation(args, model, prompt, i) for i, prompt in enumerate(beginnings)]
+        text = "".join(json.dumps({"text": prompt + more}) + "\n" for prompt, more in zip(beginnings, written, strict=True)).encode()
         check(path.name, text)
+        there.write_text(json.dumps(written, indent=0) + "\n")
         path.write_bytes(text)
     return path
 

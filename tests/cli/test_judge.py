@@ -178,6 +178,18 @@ class KeptResults(InventedResults):
         self.keep()
         self.assertEqual(sorted(kept_results.kept_hashes()), ["generated-bundled.jsonl", "text.jsonl"])
 
+    def test_generated_texts_go_on_where_the_model_would_write_others(self):
+        with unittest.mock.patch.object(parts, "continuation", lambda args, model, prompt, seed: f" and more\u2026 {seed}"):
+            written = parts.generated(self.args, "bundled", kept_results.check_document).read_bytes()
+        self.keep()
+        for path in self.folder.glob("judgement/*-bundled.json*"):
+            path.unlink()
+        with unittest.mock.patch.object(parts, "continuation", lambda *_: " and something else"):
+            with self.assertRaisesRegex(SystemExit, "texts that a model generates can differ between CPUs"):
+                parts.generated(self.args, "bundled", kept_results.check_document)
+            kept_results.restore(self.args, judge.all_parts(self.args))
+            self.assertEqual(parts.generated(self.args, "bundled", kept_results.check_document).read_bytes(), written)
+
     def test_those_of_another_build_or_document_are_refused(self):
         self.results.write_text(self.line(0, "0.1.0+other"))
         with self.assertRaisesRegex(SystemExit, r"found results of 0.1.0\+other, expected those of 0.1.0\+abc"):
