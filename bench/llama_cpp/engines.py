@@ -1,4 +1,4 @@
-"""Runs winnow and llama.cpp, each in its own process, and describes the machine."""
+"""Runs winnow, llama.cpp and ik_llama.cpp, each in its own process, and describes the machine."""
 
 import json
 import os
@@ -46,6 +46,11 @@ class Engines:
         found = json.loads(self._run([sys.executable, HERE / "llama_bench.py", "-m", model, "-t", self.threads, *flags]))
         self.about.update({f"llama_cpp_{k}": found[k] for k in ("version", "system_info") if k in found})
         return found
+
+    def ik_llama(self, model, *flags):
+        """The results of ik_bench.py."""
+        subprocess.run([HERE / "ik_llama.sh"], check=True)
+        return json.loads(self._run([sys.executable, HERE / "ik_bench.py", "-m", model, "-t", self.threads, *flags]))
 
     def winnow_load(self, model):
         """(seconds from start to end of a process that generates one token, its peak resident MiB)"""

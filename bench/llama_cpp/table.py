@@ -27,8 +27,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--winnow", type=Path, default=ROOT / "build/release/winnow")
     parser.add_argument("--models", type=Path, default=ROOT / "build/bench-models", help="folder of the files")
-    parser.add_argument("--parts", nargs="+", default=list(table_parts.PARTS), choices=list(table_parts.PARTS), metavar="PART",
-                        help=f"of {', '.join(table_parts.PARTS)}")
+    parser.add_argument("--parts", nargs="+", default=[p for p in table_parts.PARTS if p != "ik_llama"], choices=list(table_parts.PARTS), metavar="PART",
+                        help=f"of {', '.join(table_parts.PARTS)}; all but ik_llama, whose library is compiled first")
     parser.add_argument("--quick", action="store_true", help="the smallest shape, lower depths, fewer rounds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", type=int, default=2, help="threads")
@@ -69,8 +69,10 @@ def markdown(result):
              "unless stated otherwise. Repeated by `make bench`.", "",
              f"- {about['date']}; {about['machine']}; {about['threads']} threads; memory read at {about['bandwidth']:.1f} GB/s"
              + ("; both engines at real-time priority, as others used the machine" if about["real_time"] else ""),
-             f"- {about['winnow']}",
-             f"- llama.cpp of llama-cpp-python {about.get('llama_cpp_version', '?')}, built for this machine: {about.get('llama_cpp_system_info', '?')}", ""]  # fmt: skip
+             f"- {about['winnow']}"]  # fmt: skip
+    if "llama_cpp_version" in about:
+        lines.append(f"- llama.cpp of llama-cpp-python {about['llama_cpp_version']}, built for this machine: {about['llama_cpp_system_info']}")
+    lines.append("")
     for part, found in result["parts"].items():
         lines += [f"## {table_parts.PARTS[part].title}", "", table_parts.PARTS[part].text, "",
                   "| what | unit | winnow | against | result | goal | of the limit |", "|---|---|---|---|---|---|---|",

@@ -5,7 +5,7 @@ import statistics
 from make_shapes import SHAPES, TYPES
 
 SETTINGS = "on,off,off-kq8"
-NAMES = {"on": "fa on", "off": "fa off", "off-kq8": "fa off, K q8_0"}
+NAMES = {"on": "fa on", "off": "fa off", "off-kq8": "fa off, K q8_0", "repacked": "fa on, repacked"}
 SMALL, MIDDLE, LARGE = SHAPES
 DEPTHS = (4096, 16384, 32768)
 
@@ -87,22 +87,29 @@ def ratio_row(name, ratios, goal):
     return cell(name, [], [], goal, unit="", score=ratios)
 
 
+def alternate(run, model, rival, rounds):
+    """(rates of the rival, rates of winnow, last rows of winnow) with an empty cache. rival(rates): starts one run of it and returns its tests."""
+    rates, ours, last = {}, {"pp": [], "tg": []}, {}
+    for turn in range(rounds):
+        for who in ("winnow", "rival")[:: 1 if turn % 2 == 0 else -1]:
+            if who == "rival":
+                collect(rates, rival(rates)["tests"])
+                continue
+            for row in run.engines.winnow(model, "-p", 512, "-n", 64, "-r", 1):
+                test = "pp" if row["n_prompt"] else "tg"
+                ours[test] += row["samples_ts"]
+                last[test] = row
+    return rates, ours, last
+
+
 @part("Empty cache: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
 def engine(run):
     cells, decode, prefill = [], [], []
     for shape in [SMALL] if run.quick else SHAPES:
         for kind in TYPES:
-            model, rates, ours, last = run.engines.model(shape, kind), {}, {"pp": [], "tg": []}, {}
-            for turn in range(run.rounds if not run.quick else 2):
-                for who in ("winnow", "llama")[:: 1 if turn % 2 == 0 else -1]:
-                    if who == "llama":
-                        settings = worth_running(rates, ["pp", "tg"], "on,off")
-                        collect(rates, run.engines.llama(model, "-p", 512, "-n", 64, "-s", settings)["tests"])
-                        continue
-                    for row in run.engines.winnow(model, "-p", 512, "-n", 64, "-r", 1):
-                        test = "pp" if row["n_prompt"] else "tg"
-                        ours[test] += row["samples_ts"]
-                        last[test] = row
+            model = run.engines.model(shape, kind)
+            rates, ours, last = alternate(run, model, lambda found, file=model: run.engines.llama(
+                file, "-p", 512, "-n", 64, "-s", worth_running(found, ["pp", "tg"], "on,off")), run.rounds if not run.quick else 2)  # fmt: skip
             pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind == "F16" else 0.95)
             # The cache holds at most 64 entries: its bytes are negligible here.
             of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
@@ -115,6 +122,18 @@ def engine(run):
                 cells.append(cell(f"{shape} {kind} tg64, share of the bandwidth", [], [], bound, unit="", score=of_limit))
     return cells + [ratio_row("pp512, geometric mean", statistics.geometric_mean(prefill), 1.15),
                     ratio_row("tg64, geometric mean", statistics.geometric_mean(decode), 1.15)]  # fmt: skip
+
+
+@part("ik_llama.cpp, empty cache", "Against ik_llama.cpp (PyPI's ik-llama-cpp-python 0.1.5, compiled for this machine) at the better of its settings: with and without "
+      "repacked weights, flash attention on.")
+def ik_llama(run):
+    cells = []
+    for shape in [SMALL] if run.quick else [SMALL, LARGE]:
+        for kind in TYPES:
+            model = run.engines.model(shape, kind)
+            rates, ours, _ = alternate(run, model, lambda _, file=model: run.engines.ik_llama(file, "-p", 512, "-n", 64), run.rounds)
+            cells += [against(f"{shape} {kind} {name}", ours[test], rates[test, 0], 1.0) for test, name in (("pp", "pp512"), ("tg", "tg64"))]
+    return cells
 
 
 @part("A full cache, at depth", "Decode with the given number of cached tokens, and prefill of 512 more. llama.cpp runs before winnow and after it.")

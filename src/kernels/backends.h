@@ -15,9 +15,9 @@ struct CpuOptions {
   ThreadPool* pool = nullptr;  // required; must outlive the backend
   std::string target;          // empty: the best that this machine supports; otherwise a name from
                                // CpuTargets()
-  // CPU vendor that the prefetch policy suits: "intel", "amd" or "other" (cpu/processor.h); empty:
-  // the vendor of this machine.
-  std::string vendor = {};
+  // CPU family that the prefetch policy suits: a name of CpuFamilyFromName (cpu/processor.h);
+  // empty: the family of this machine.
+  std::string family = {};
   bool batch_invariant = false;  // Backend::batch_invariant; slows down products of few rows
 };
 // Instruction sets compiled in that this machine can run, best first.

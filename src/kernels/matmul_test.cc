@@ -74,12 +74,12 @@ class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, Tenso
   void AgreesWithLoopsInDouble(const CpuOptions& options);
 };
 
-// With the prefetch policy of every CPU vendor.
+// With the prefetch policy of every CPU family.
 TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
   ThreadPool pool(3);
-  for (const char* vendor : {"intel", "amd", "other"}) {
-    SCOPED_TRACE(vendor);
-    AgreesWithLoopsInDouble({.pool = &pool, .target = std::get<0>(GetParam()), .vendor = vendor});
+  for (const char* family : {"intel", "amd", "zen5", "other"}) {
+    SCOPED_TRACE(family);
+    AgreesWithLoopsInDouble({.pool = &pool, .target = std::get<0>(GetParam()), .family = family});
   }
 }
 
@@ -175,7 +175,7 @@ TEST_P(MatMulTest, BatchInvariantRowsHaveTheSameBitsWithAnyOtherRows) {
   ThreadPool pool(3);
   auto backend =
       std::move(
-          MakeCpuBackend({.pool = &pool, .target = target, .vendor = {}, .batch_invariant = true}))
+          MakeCpuBackend({.pool = &pool, .target = target, .family = {}, .batch_invariant = true}))
           .value();
   EXPECT_TRUE(backend->batch_invariant());
   for (const int64_t cols :
@@ -268,17 +268,17 @@ std::vector<float> FusedProduct(const CpuOptions& options, int64_t tokens, int64
 
 // With the second number of columns, a thread takes several rows at once.
 TEST(MatMulThreadsTest, ResultsAreTheSameForAnyNumber) {
-  const auto product = [](int n_threads, const char* vendor, int64_t tokens, int64_t cols) {
+  const auto product = [](int n_threads, const char* family, int64_t tokens, int64_t cols) {
     ThreadPool pool(n_threads);
-    return FusedProduct({.pool = &pool, .target = "", .vendor = vendor}, tokens, cols);
+    return FusedProduct({.pool = &pool, .target = "", .family = family}, tokens, cols);
   };
   for (const int64_t cols : {512, 3328}) {
-    for (const char* vendor : {"intel", "amd"}) {
+    for (const char* family : {"intel", "amd", "zen5"}) {
       for (const int64_t tokens : {1, 3, 40, 200}) {
-        const std::vector<float> one = product(1, vendor, tokens, cols);
+        const std::vector<float> one = product(1, family, tokens, cols);
         for (const int n_threads : {2, 3, 7}) {
-          EXPECT_EQ(one, product(n_threads, vendor, tokens, cols))
-              << vendor << ", " << tokens << " tokens, " << cols << " columns";
+          EXPECT_EQ(one, product(n_threads, family, tokens, cols))
+              << family << ", " << tokens << " tokens, " << cols << " columns";
         }
       }
     }

@@ -368,16 +368,17 @@ std::vector<std::string> CpuTargets() {
 
 Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   WINNOW_CHECK(options.pool != nullptr);
-  const std::optional<cpu::CpuVendor> vendor = cpu::CpuVendorFromName(options.vendor);
-  if (!vendor) {
-    return Error{"cpu: found CPU vendor " + options.vendor + ", expected intel, amd or other"};
+  const std::optional<cpu::CpuFamily> family = cpu::CpuFamilyFromName(options.family);
+  if (!family) {
+    return Error{"cpu: found CPU family " + options.family +
+                 ", expected intel, amd, zen5 or other"};
   }
   std::string known;
   for (const int64_t bit : cpu::TargetBits()) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
       return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(
-          *options.pool, cpu::MakeProcessor(*vendor, bit), options.batch_invariant));
+          *options.pool, cpu::MakeProcessor(*family, bit), options.batch_invariant));
     }
     known += (known.empty() ? "" : ", ") + name;
   }

@@ -29,14 +29,14 @@ TEST_F(CpuBackendTest, RunsOnTheBestTargetUnlessAskedOtherwise) {
   EXPECT_EQ(slowest.value()->target(), CpuTargets().back());
 }
 
-TEST_F(CpuBackendTest, KnowsVendorsByName) {
-  for (const char* vendor : {"", "intel", "amd", "other"}) {
-    const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .vendor = vendor});
-    EXPECT_TRUE(made.has_value()) << vendor;
+TEST_F(CpuBackendTest, KnowsCpuFamiliesByName) {
+  for (const char* family : {"", "intel", "amd", "zen5", "other"}) {
+    const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .family = family});
+    EXPECT_TRUE(made.has_value()) << family;
   }
-  const auto none = MakeCpuBackend({.pool = &pool_, .target = "", .vendor = "acme"});
+  const auto none = MakeCpuBackend({.pool = &pool_, .target = "", .family = "acme"});
   ASSERT_FALSE(none.has_value());
-  EXPECT_EQ(none.error().message, "cpu: found CPU vendor acme, expected intel, amd or other");
+  EXPECT_EQ(none.error().message, "cpu: found CPU family acme, expected intel, amd, zen5 or other");
 }
 
 TEST_F(CpuBackendTest, NamesTheTargetsItHasWhenAskedForAnother) {

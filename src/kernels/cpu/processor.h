@@ -64,10 +64,11 @@ struct Processor {
   PrefetchPolicy kv_cache = {};  // keys and values in decode
 };
 
-enum class CpuVendor { kIntel, kAmd, kOther };
-// "intel", "amd", "other"; empty: the vendor of this CPU. nullopt: an unknown name.
-std::optional<CpuVendor> CpuVendorFromName(std::string_view name);
+// CPUs with settings of their own. kAmd: AMD before Zen 5; kZen5: AMD from there on.
+enum class CpuFamily { kIntel, kAmd, kZen5, kOther };
+// "intel", "amd", "zen5", "other"; empty: the family of this CPU. nullopt: an unknown name.
+std::optional<CpuFamily> CpuFamilyFromName(std::string_view name);
 
-Processor MakeProcessor(CpuVendor vendor, int64_t target);
+Processor MakeProcessor(CpuFamily family, int64_t target);
 
 }  // namespace winnow::kernels::cpu

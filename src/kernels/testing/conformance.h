@@ -93,8 +93,8 @@ void ExpectClose(const std::vector<T>& found, const std::vector<T>& expected, do
 
 class Conformance : public testing::TestWithParam<std::string> {
  protected:
-  static std::unique_ptr<Backend> Cpu(ThreadPool& pool, const std::string& vendor = "") {
-    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam(), .vendor = vendor}))
+  static std::unique_ptr<Backend> Cpu(ThreadPool& pool, const std::string& family = "") {
+    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam(), .family = family}))
         .value();
   }
 
