@@ -32,18 +32,16 @@ def measure(lib, model, args, setting):
     def decode(n, n_tokens):
         """Seconds of n calls with n_tokens each, one after the other in the cache."""
         batch = lib.llama_batch_init(n_tokens, 0, 1)
-        batch.n_tokens = n_tokens
-        for i in range(n_tokens):
-            batch.token[i], batch.pos[i] = random.randrange(n_words), i
-            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, i == n_tokens - 1
-        started = time.perf_counter()
-        for _ in range(n):
+        batch.n_tokens, seconds = n_tokens, 0.0
+        for call in range(n):
+            for i in range(n_tokens):
+                batch.token[i], batch.pos[i] = random.randrange(n_words), call * n_tokens + i
+                batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, i == n_tokens - 1
+            started = time.perf_counter()
             if lib.llama_decode(context, batch) != 0:
                 raise RuntimeError("llama_decode failed")
             lib.llama_get_logits_ith(context, -1)
-            for i in range(n_tokens):
-                batch.token[i], batch.pos[i] = random.randrange(n_words), batch.pos[i] + n_tokens
-        seconds = time.perf_counter() - started
+            seconds += time.perf_counter() - started
         lib.llama_batch_free(batch)
         lib.llama_kv_cache_clear(context)
         return seconds

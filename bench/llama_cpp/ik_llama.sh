@@ -8,6 +8,6 @@ folder=build/ik-llama
 mkdir -p $folder
 python3 -m pip download -q --no-deps --no-binary :all: -d $folder ik-llama-cpp-python==0.1.5 >&2
 tar xzf $folder/ik_llama_cpp_python-0.1.5.tar.gz -C $folder --strip-components 1
-cmake -G Ninja -S $folder/vendor/ik_llama.cpp -B $folder/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON > $folder/log 2>&1
-cmake --build $folder/build --target llama > $folder/log 2>&1 || { tail -40 $folder/log >&2; exit 1; }
+cmake -G Ninja -S $folder/vendor/ik_llama.cpp -B $folder/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON > $folder/log 2>&1 &&
+  cmake --build $folder/build --target llama >> $folder/log 2>&1 || { tail -40 $folder/log >&2; exit 1; }
 touch $folder/complete

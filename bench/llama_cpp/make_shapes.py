@@ -2,11 +2,11 @@
 """Makes model files of real shapes with random weights, for speed comparisons: speed does not depend on the values.
 
     make_shapes.py [--out build/bench-models] [--shapes smollm2-135m,qwen2.5-0.5b,llama-3.2-1b]
-                   [--types F16,Q8_0,Q4_0,Q4_K_M]
+                   [--types F16,BF16,Q8_0,Q4_0,Q4_K_M]
 
 Writes OUT/SHAPE-TYPE.gguf: the F16 file with tools/make_gguf.py, the others from it with llama.cpp's own quantiser,
 so that the mixture of tensor types is the one users have. Files that exist are kept. Needs requirements.txt of
-tests/oracle, about 8 GiB of disk and 5 GiB of memory.
+tests/oracle, about 12 GiB of disk and 5 GiB of memory.
 """
 
 import argparse
@@ -33,7 +33,7 @@ SHAPES = {
         context=131072, rope_base=500000.0, rope_freqs=True, rope_factor=32.0, rope_original_context=8192,
         tokenizer="bpe", pre_tokenizer="llama-bpe", vocabulary=128256, matrix_type="F16"),
 }
-TYPES = ("F16", "Q8_0", "Q4_0", "Q4_K_M")
+TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_K_M")
 
 
 def model_path(folder, shape, kind):

@@ -88,7 +88,7 @@ def ratio_row(name, ratios, goal):
 
 
 def alternate(run, model, rival, rounds):
-    """(rates of the rival, rates of winnow, last rows of winnow) with an empty cache. rival(rates): starts one run of it and returns its tests."""
+    """(rates of the rival, rates of winnow, last rows of winnow) with an empty cache. rival(rates): one run of it, of which "tests" counts."""
     rates, ours, last = {}, {"pp": [], "tg": []}, {}
     for turn in range(rounds):
         for who in ("winnow", "rival")[:: 1 if turn % 2 == 0 else -1]:
@@ -110,7 +110,7 @@ def engine(run):
             model = run.engines.model(shape, kind)
             rates, ours, last = alternate(run, model, lambda found, file=model: run.engines.llama(
                 file, "-p", 512, "-n", 64, "-s", worth_running(found, ["pp", "tg"], "on,off")), run.rounds if not run.quick else 2)  # fmt: skip
-            pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind == "F16" else 0.95)
+            pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind in ("F16", "BF16") else 0.95)
             # The cache holds at most 64 entries: its bytes are negligible here.
             of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
             tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
@@ -131,7 +131,7 @@ def ik_llama(run):
     for shape in [SMALL] if run.quick else [SMALL, LARGE]:
         for kind in TYPES:
             model = run.engines.model(shape, kind)
-            rates, ours, _ = alternate(run, model, lambda _, file=model: run.engines.ik_llama(file, "-p", 512, "-n", 64), run.rounds)
+            rates, ours, _ = alternate(run, model, lambda _, file=model: run.engines.ik_llama(file, "-p", 512, "-n", 64), run.rounds if not run.quick else 2)
             cells += [against(f"{shape} {kind} {name}", ours[test], rates[test, 0], 1.0) for test, name in (("pp", "pp512"), ("tg", "tg64"))]
     return cells
 

@@ -68,11 +68,9 @@ def read_kept(name):
 
 
 def restore(args, all_parts):
-    """Adds what was kept to the results. Requires: nothing else writes to them."""
+    """Adds what was kept to the results, and replaces what models wrote by what was kept. Requires: nothing else writes to them."""
     for kept in sorted(KEPT.glob("continuations-*.json.xz")):
-        path = document_folder(args) / kept.stem
-        if not path.exists():
-            write(path, lzma.decompress(kept.read_bytes()))
+        write(document_folder(args) / kept.stem, lzma.decompress(kept.read_bytes()))
     for path in (part_file(args, *part, "jsonl") for part in all_parts):
         kept = read_kept(path.name)
         there = parse_lines(path.read_bytes(), path) if path.exists() else {}
@@ -115,8 +113,8 @@ def kept_hashes():
 def check_document(name, data):
     """Exits if kept results are of another document of this name."""
     if file_hash(data) != kept_hashes().get(name, file_hash(data)):
-        sys.exit(f"{name} is not the file that the results in {KEPT} are of "
-                 "(texts that a model generates can differ between CPUs, so they are kept with the results)")  # fmt: skip
+        sys.exit(f"{name} is not the file that the results in {KEPT} are of; remove it, and `documents` draws it again, or, if a model wrote it "
+                 "(which can differ between CPUs), `run` takes what was kept")  # fmt: skip
 
 
 def check_documents(args):

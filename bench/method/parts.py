@@ -33,7 +33,7 @@ def prompts(args, model):
 def continuation(args, model, prompt, seed):
     """What the model writes after the prompt, with the full cache. It can differ between CPUs, in whose sums the order of terms differs."""
     return winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", protocol.WRITTEN + 64, "--temp", "0.8", "--seed", seed, "--ignore-eos",
-                  "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode(errors="replace")
+                  "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout.decode(errors="replace")
 
 
 def continuations_file(args, model):
@@ -52,7 +52,9 @@ def generated(args, model, check):
             written = [continuation(args, model, prompt, i) for i, prompt in enumerate(beginnings)]
         text = "".join(json.dumps({"text": prompt + more}) + "\n" for prompt, more in zip(beginnings, written, strict=True)).encode()
         check(path.name, text)
-        there.write_text(json.dumps(written, indent=0) + "\n")
+        partial = there.with_suffix(".tmp")
+        partial.write_text(json.dumps(written, indent=0) + "\n")
+        partial.replace(there)
         path.write_bytes(text)
     return path
 

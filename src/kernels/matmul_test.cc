@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/half.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
@@ -35,6 +36,24 @@ std::vector<float> Quantized(const std::vector<float>& x) {
                                   (largest / 127.0f));
     }
   }
+  return out;
+}
+
+// From this many rows on, products of BF16 weights round the input where MultipliesBf16.
+constexpr int64_t kManyRows = 12;
+
+bool MultipliesBf16(const std::string& target) {
+#if defined(__x86_64__)
+  return target == "AVX3_DL" && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+// The input of such a product.
+std::vector<float> RoundedToBf16(const std::vector<float>& x) {
+  std::vector<float> out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) out[i] = Bfloat16ToFloat(FloatToBfloat16(x[i]));
   return out;
 }
 
@@ -88,7 +107,8 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
   const TensorType type = std::get<1>(GetParam());
   auto backend = std::move(MakeCpuBackend(options).value());
   const int block = gguf::GetTypeInfo(type).block_elements;
-  const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544, 4900}
+  const std::vector<int64_t> all_cols = block == 1
+                                            ? std::vector<int64_t>{1, 31, 100, 544, 1101, 4900}
                                         : block == 32 ? std::vector<int64_t>{32, 96, 1120}
                                                       : std::vector<int64_t>{256, 1280};
   for (const int64_t cols : all_cols) {
@@ -98,7 +118,9 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
     std::vector<float> w(static_cast<size_t>(kMaxRows * cols));
     Dequantize(type, blocks, w);
     const Product exact = Multiply(x, w, cols);
-    const Product expected = IsFloat(type) ? exact : Multiply(Quantized(x), w, cols);
+    const bool multiplies_bf16 = type == TensorType::kBF16 && MultipliesBf16(options.target);
+    const Product of_few = IsFloat(type) ? exact : Multiply(Quantized(x), w, cols);
+    const Product of_many = multiplies_bf16 ? Multiply(RoundedToBf16(x), w, cols) : of_few;
     const std::vector<float> bias = RandomFloats(kMaxRows, rng);
     for (const int64_t rows : {1, 2, 7, 33, 100}) {
       auto weight =
@@ -125,6 +147,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
         const Matrix out =
             Upload(*backend, std::vector<float>(static_cast<size_t>(tokens * stride), 0.5f), tokens,
                    stride, storages);
+        const Product& expected = tokens >= kManyRows ? of_many : of_few;
         const bool accumulate = tokens % 2 == 1, biased = rows % 2 == 1;
         const Linear job = {.weight = weight.get(),
                             .bias = biased ? mbias : Matrix{},
@@ -217,6 +240,60 @@ INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(AllCases()),
                            return std::get<0>(test.param) + "_" +
                                   std::string(gguf::GetTypeInfo(std::get<1>(test.param)).name);
                          });
+
+// BF16 weights beside weights of another type in one call.
+TEST(MatMulThreadsTest, Bf16WeightsBesideOthers) {
+  constexpr int64_t kCols = 1120, kRows = 33;
+  const std::string target = CpuTargets().front();
+  ThreadPool pool(2);
+  auto backend = std::move(MakeCpuBackend({.pool = &pool, .target = target}).value());
+  // Quantised weights: many rows begin earlier. Other floats: no input is rounded to BF16.
+  for (const auto& [other, tokens, rounds] : {std::tuple(TensorType::kQ8_0, int64_t{2}, false),
+                                              {TensorType::kQ8_0, 5, true},
+                                              {TensorType::kQ8_0, 40, true},
+                                              {TensorType::kF16, 40, false}}) {
+    Rng rng(9);
+    const std::vector<float> x = RandomFloats(tokens * kCols, rng);
+    std::vector<std::unique_ptr<Storage>> storages;
+    const Matrix mx = Upload(*backend, x, tokens, kCols, storages);
+    std::vector<std::vector<std::byte>> blocks;
+    std::vector<std::unique_ptr<Weight>> weights;
+    std::vector<Linear> jobs;
+    for (const TensorType type : {TensorType::kBF16, other}) {
+      blocks.push_back(RandomBlocks(type, kRows * kCols, rng));
+      weights.push_back(std::move(backend
+                                      ->LoadWeight({.name = "w",
+                                                    .type = type,
+                                                    .rows = kRows,
+                                                    .cols = kCols,
+                                                    .bytes = blocks.back(),
+                                                    .keep_alive = nullptr})
+                                      .value()));
+      const std::vector<float> zeros(static_cast<size_t>(tokens * kRows));
+      jobs.push_back({.weight = weights.back().get(),
+                      .bias = {},
+                      .out = Upload(*backend, zeros, tokens, kRows, storages),
+                      .accumulate = false});
+    }
+    backend->MatMul(mx, jobs);
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      const TensorType type = weights[j]->type();
+      std::vector<float> w(static_cast<size_t>(kRows * kCols)), found(tokens * kRows);
+      Dequantize(type, blocks[j], w);
+      const bool rounded = type == TensorType::kBF16 && rounds && MultipliesBf16(target);
+      const std::vector<float> input = rounded         ? RoundedToBf16(x)
+                                       : IsFloat(type) ? x
+                                                       : Quantized(x);
+      const Product expected = Multiply(input, w, kCols);
+      backend->Read(jobs[j].out, found);
+      for (size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], expected.value[i], 2e-6 * expected.magnitude[i] + 4e-6)
+            << gguf::GetTypeInfo(type).name << " beside " << gguf::GetTypeInfo(other).name << ", "
+            << tokens << " tokens, result " << i;
+      }
+    }
+  }
+}
 
 // Jobs of several types and heights in one call, as a layer's q, k and v.
 std::vector<float> FusedProduct(const CpuOptions& options, int64_t tokens, int64_t cols) {

@@ -79,10 +79,11 @@ class Backend {
 
   // --- products ---
   // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. For quantised weights, x is rounded to 8
-  // bits per block of 32 (float scale); F16 and BF16 weights are multiplied with x in float32.
-  // `overlapped` is host work that does not depend on the products. It runs once before MatMul
-  // returns, and the other threads need not wait for it. It may call the operations under "memory",
-  // "compression" and "host data".
+  // bits per block of 32 (float scale). F16 and BF16 weights are multiplied with x in float32; a
+  // CPU that multiplies BF16 (AVX512_BF16) may round x to BF16 for BF16 weights. `overlapped` is
+  // host work that does not depend on the products. It runs once before MatMul returns, and the
+  // other threads need not wait for it. It may call the operations under "memory", "compression"
+  // and "host data".
   virtual void MatMul(const Matrix& x, std::span<const Linear> jobs,
                       const std::function<void()>& overlapped = {}) = 0;
 

@@ -185,8 +185,9 @@ class KeptResults(InventedResults):
         for path in self.folder.glob("judgement/*-bundled.json*"):
             path.unlink()
         with unittest.mock.patch.object(parts, "continuation", lambda *_: " and something else"):
-            with self.assertRaisesRegex(SystemExit, "texts that a model generates can differ between CPUs"):
+            with self.assertRaisesRegex(SystemExit, "generated-bundled.jsonl is not the file that the results"):
                 parts.generated(self.args, "bundled", kept_results.check_document)
+            parts.continuations_file(self.args, "bundled").write_text('[" of another machine"]')
             kept_results.restore(self.args, judge.all_parts(self.args))
             self.assertEqual(parts.generated(self.args, "bundled", kept_results.check_document).read_bytes(), written)
 

@@ -30,9 +30,12 @@ unsigned int FamilyNumber() {
   const unsigned int base = signature >> 8 & 0xf, extended = signature >> 20 & 0xff;
   return base == 0xf ? base + extended : base;
 }
+
+bool HasAvx512Bf16() { return __builtin_cpu_supports("avx512bf16") != 0; }
 #else
 bool VendorIs(std::string_view) { return false; }
 unsigned int FamilyNumber() { return 0; }
+bool HasAvx512Bf16() { return false; }
 #endif
 
 CpuFamily HostFamily() {
@@ -55,8 +58,8 @@ std::optional<CpuFamily> CpuFamilyFromName(std::string_view name) {
 // Measured with two cores (docs/performance.md):
 //   Sapphire Rapids, whose prefetchers stop at page ends: 15 GB/s per core with one stream, 21 with
 //   four.
-//   Zen 5: weights are decoded up to 1.2 times as fast with two streams as with Zen 4's setting;
-//   three are a quarter slower. Keys and values: no setting is faster than Zen 4's.
+//   Zen 5: decode is up to 1.17 times as fast with two streams as with Zen 4's setting; with three
+//   it is a quarter slower. Keys and values: no setting is faster than Zen 4's.
 //   Zen 4: weights 27 GB/s with one stream, 16 with four; decode is as fast with several distances.
 //   Keys and values 21 GB/s with one stream, 11 with four, 24 to 28 when prefetched far ahead into
 //   L2; with Q8_0 that takes 0.6 of the time without prefetching.
@@ -65,6 +68,7 @@ std::optional<CpuFamily> CpuFamilyFromName(std::string_view name) {
 //   measured.
 Processor MakeProcessor(CpuFamily family, int64_t target) {
   Processor processor = {.target = target,
+                         .multiplies_bf16 = target == HWY_AVX3_DL && HasAvx512Bf16(),
                          .weights = {.streams = 1, .distance_bytes = 2048},
                          .kv_cache = {.streams = 1, .distance_bytes = 1024}};
   switch (family) {

@@ -60,6 +60,9 @@ struct PrefetchPolicy {
 // Settings of kernels that differ between CPUs. Results differ by rounding only.
 struct Processor {
   int64_t target = 0;  // instruction set, a HWY_* bit
+  // The CPU has AVX512_BF16, and the target is AVX3_DL: BF16 weights may be multiplied by
+  // Bf16TilesFor.
+  bool multiplies_bf16 = false;
   PrefetchPolicy weights = {};
   PrefetchPolicy kv_cache = {};  // keys and values in decode
 };

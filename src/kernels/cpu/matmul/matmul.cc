@@ -173,6 +173,9 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
   const bool any_quantized = !std::all_of(jobs.begin(), jobs.end(), is_float);
+  const bool float_weights_are_bf16 = std::all_of(
+      jobs.begin(), jobs.end(),
+      [](const MatMulJob& job) { return job.type == TensorType::kBF16 || !IsFloat(job.type); });
   // In tiles, a row's sums have the same bits whatever the width of its block of tokens.
   const bool tiles =
       x.batch_invariant || x.rows >= (any_quantized ? kTilesFromTokens : kFloatTilesFromTokens);
@@ -198,7 +201,8 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
     });
   };
   const QuantizedTiles quantized = QuantizedTilesFor(target);
-  const FloatTiles floats = FloatTilesFor(target);
+  const bool bf16 = processor.multiplies_bf16 && float_weights_are_bf16;
+  const FloatTiles floats = bf16 ? Bf16TilesFor(target) : FloatTilesFor(target);
   if (any_quantized) {
     input.packed_quantized = PackedQuantizedAt(memory + quantized_bytes, x.rows, x.cols);
     pack_blocks(quantized.tokens_per_block, [&](int64_t token) {

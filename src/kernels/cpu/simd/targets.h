@@ -22,6 +22,8 @@
 // A file without 8-bit products defines WINNOW_FLOAT_KERNELS: for AVX3_DL it would repeat AVX3.
 #if defined(WINNOW_FLOAT_KERNELS)
 #define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3_DL)
+#elif defined(WINNOW_BF16_KERNELS)  // for CPUs with AVX3_DL and AVX512_BF16
+#define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3 | HWY_AVX2)
 #elif defined(WINNOW_FEW_TARGETS)  // only one target with 512-bit vectors
 #define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3)
 #else
