@@ -58,8 +58,8 @@ std::optional<CpuFamily> CpuFamilyFromName(std::string_view name) {
 // Measured with two cores (docs/performance.md):
 //   Sapphire Rapids, whose prefetchers stop at page ends: 15 GB/s per core with one stream, 21 with
 //   four.
-//   Zen 5: decode is up to 1.17 times as fast with two streams as with Zen 4's setting; with three
-//   it is a quarter slower. Keys and values: no setting is faster than Zen 4's.
+//   Zen 5: decode is up to 1.18 times as fast with two streams as with Zen 4's setting; with three
+//   it is up to a third slower. Keys and values: no setting is faster than Zen 4's.
 //   Zen 4: weights 27 GB/s with one stream, 16 with four; decode is as fast with several distances.
 //   Keys and values 21 GB/s with one stream, 11 with four, 24 to 28 when prefetched far ahead into
 //   L2; with Q8_0 that takes 0.6 of the time without prefetching.
