@@ -60,6 +60,10 @@ def main():
         parser.add_argument(flag, type=int, default=default)
     parser.add_argument("-s", default=",".join(SETTINGS), help=f"settings, of {', '.join(SETTINGS)}")
     args = parser.parse_args()
+    if unknown := [setting for setting in args.s.split(",") if setting not in SETTINGS]:
+        parser.error(f"-s: found '{unknown[0]}', expected some of {', '.join(SETTINGS)}")
+    if not (FOLDER / "complete").exists():
+        parser.error(f"{FOLDER} is missing: bench/llama_cpp/ik_llama.sh makes it")
 
     os.environ["IK_LLAMA_CPP_LIB_PATH"] = str(FOLDER / "build/src/libllama.so")
     sys.path.insert(0, str(FOLDER))

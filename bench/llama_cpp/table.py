@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The speed table: winnow against llama.cpp (same file, same threads, same cache types) and against the machine.
 
-    table.py [--winnow build/release/winnow] [--quick] [--parts engine depth ...] [--rounds 3] [--out FOLDER]
+    table.py [--winnow build/release/winnow] [--quick] [--parts engine depth ...] [--shapes ...] [--types F16 ...] [--rounds 3]
+             [--out FOLDER]
 
 Both engines alternate, each in its own process; the results are medians. For every cell llama.cpp counts with the best of its
 settings. Missing model files are made (make_shapes.py). The table goes to stdout as Markdown; --out also writes speed.md and
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import table_parts
 from engines import Engines, machine
-from make_shapes import ROOT
+from make_shapes import ROOT, SHAPES, TYPES
 
 
 def arguments():
@@ -29,6 +30,8 @@ def arguments():
     parser.add_argument("--models", type=Path, default=ROOT / "build/bench-models", help="folder of the files")
     parser.add_argument("--parts", nargs="+", default=[p for p in table_parts.PARTS if p != "ik_llama"], choices=list(table_parts.PARTS), metavar="PART",
                         help=f"of {', '.join(table_parts.PARTS)}; all but ik_llama, whose library is compiled first")
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES), help="of the parts engine and ik_llama")
+    parser.add_argument("--types", nargs="+", default=list(TYPES), choices=TYPES, help="of the parts engine and ik_llama")
     parser.add_argument("--quick", action="store_true", help="the smallest shape, lower depths, fewer rounds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", type=int, default=2, help="threads")
@@ -92,7 +95,7 @@ def main():
     result["about"] = {**result.get("about", {}), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
                        "machine": machine(), "winnow": engines.version(), "real_time": args.real_time,
                        "bandwidth": engines.bandwidth()}  # fmt: skip
-    run = table_parts.Run(engines, args.rounds, args.quick, result["about"]["bandwidth"])
+    run = table_parts.Run(engines, args, result["about"]["bandwidth"])
     for name in [p for p in table_parts.PARTS if p in args.parts]:
         started = time.time()
         print(f"{name} ...", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 import statistics
 
-from make_shapes import SHAPES, TYPES
+from make_shapes import SHAPES
 
 SETTINGS = "on,off,off-kq8"
 NAMES = {"on": "fa on", "off": "fa off", "off-kq8": "fa off, K q8_0", "repacked": "fa on, repacked"}
@@ -23,11 +23,11 @@ def part(title, text):
 class Run:
     """State shared by the parts: the engines, the number of rounds, and llama.cpp's decode speeds at depth."""
 
-    def __init__(self, engines, rounds, quick, bandwidth):
-        self.engines, self.rounds, self.quick, self.bandwidth = engines, rounds, quick, bandwidth
+    def __init__(self, engines, args, bandwidth):
+        self.engines, self.rounds, self.quick, self.bandwidth = engines, args.rounds, args.quick, bandwidth
+        self.files = [(shape, kind) for shape in ([SMALL] if args.quick else args.shapes) for kind in args.types]
         self._at_depth = {}
-
-        self.full_depths = "4096" if quick else "4096,16384"  # depths of the rows with a full cache
+        self.full_depths = "4096" if self.quick else "4096,16384"  # depths of the rows with a full cache
 
     def depths(self, shape):
         depths = (DEPTHS[:2] if shape == MIDDLE else DEPTHS)
@@ -87,10 +87,10 @@ def ratio_row(name, ratios, goal):
     return cell(name, [], [], goal, unit="", score=ratios)
 
 
-def alternate(run, model, rival, rounds):
+def alternate(run, model, rival):
     """(rates of the rival, rates of winnow, last rows of winnow) with an empty cache. rival(rates): one run of it, of which "tests" counts."""
     rates, ours, last = {}, {"pp": [], "tg": []}, {}
-    for turn in range(rounds):
+    for turn in range(run.rounds if not run.quick else 2):
         for who in ("winnow", "rival")[:: 1 if turn % 2 == 0 else -1]:
             if who == "rival":
                 collect(rates, rival(rates)["tests"])
@@ -105,34 +105,32 @@ def alternate(run, model, rival, rounds):
 @part("Empty cache: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
 def engine(run):
     cells, decode, prefill = [], [], []
-    for shape in [SMALL] if run.quick else SHAPES:
-        for kind in TYPES:
-            model = run.engines.model(shape, kind)
-            rates, ours, last = alternate(run, model, lambda found, file=model: run.engines.llama(
-                file, "-p", 512, "-n", 64, "-s", worth_running(found, ["pp", "tg"], "on,off")), run.rounds if not run.quick else 2)  # fmt: skip
-            pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind in ("F16", "BF16") else 0.95)
-            # The cache holds at most 64 entries: its bytes are negligible here.
-            of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
-            tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
-            cells += [pp, tg]
-            prefill.append(pp["score"])
-            decode.append(tg["score"])
-            bound = {"F16": 0.9, "Q8_0": 0.9, "Q4_0": 0.8}.get(kind) if shape == LARGE else None
-            if bound:
-                cells.append(cell(f"{shape} {kind} tg64, share of the bandwidth", [], [], bound, unit="", score=of_limit))
+    for shape, kind in run.files:
+        model = run.engines.model(shape, kind)
+        rates, ours, last = alternate(run, model, lambda found, file=model: run.engines.llama(
+            file, "-p", 512, "-n", 64, "-s", worth_running(found, ["pp", "tg"], "on,off")))  # fmt: skip
+        pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind in ("F16", "BF16") else 0.95)
+        # The cache holds at most 64 entries: its bytes are negligible here.
+        of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
+        tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
+        cells += [pp, tg]
+        prefill.append(pp["score"])
+        decode.append(tg["score"])
+        bound = {"F16": 0.9, "Q8_0": 0.9, "Q4_0": 0.8}.get(kind) if shape == LARGE else None
+        if bound:
+            cells.append(cell(f"{shape} {kind} tg64, share of the bandwidth", [], [], bound, unit="", score=of_limit))
     return cells + [ratio_row("pp512, geometric mean", statistics.geometric_mean(prefill), 1.15),
                     ratio_row("tg64, geometric mean", statistics.geometric_mean(decode), 1.15)]  # fmt: skip
 
 
 @part("ik_llama.cpp, empty cache", "Against ik_llama.cpp (PyPI's ik-llama-cpp-python 0.1.5, compiled for this machine) at the better of its settings: with and without "
-      "repacked weights, flash attention on.")
+      "repacked weights, which are BF16 for F16; flash attention on. Not in `make bench`, but `bench/llama_cpp/run.sh WINNOW --parts ik_llama`.")
 def ik_llama(run):
     cells = []
-    for shape in [SMALL] if run.quick else [SMALL, LARGE]:
-        for kind in TYPES:
-            model = run.engines.model(shape, kind)
-            rates, ours, _ = alternate(run, model, lambda _, file=model: run.engines.ik_llama(file, "-p", 512, "-n", 64), run.rounds if not run.quick else 2)
-            cells += [against(f"{shape} {kind} {name}", ours[test], rates[test, 0], 1.0) for test, name in (("pp", "pp512"), ("tg", "tg64"))]
+    for shape, kind in run.files:
+        model = run.engines.model(shape, kind)
+        rates, ours, _ = alternate(run, model, lambda _, file=model: run.engines.ik_llama(file, "-p", 512, "-n", 64))
+        cells += [against(f"{shape} {kind} {name}", ours[test], rates[test, 0], 1.0) for test, name in (("pp", "pp512"), ("tg", "tg64"))]
     return cells
 
 

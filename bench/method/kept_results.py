@@ -113,8 +113,8 @@ def kept_hashes():
 def check_document(name, data):
     """Exits if kept results are of another document of this name."""
     if file_hash(data) != kept_hashes().get(name, file_hash(data)):
-        sys.exit(f"{name} is not the file that the results in {KEPT} are of; remove it, and `documents` draws it again, or, if a model wrote it "
-                 "(which can differ between CPUs), `run` takes what was kept")  # fmt: skip
+        sys.exit(f"{name} is not the file that the results in {KEPT} are of. Move its folder away: `documents` draws it again, and `run` takes texts "
+                 "that models wrote, which can differ between CPUs, from what was kept")  # fmt: skip
 
 
 def check_documents(args):

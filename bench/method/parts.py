@@ -44,17 +44,14 @@ def generated(args, model, check):
     """A file of texts: each is the beginning of a window, continued by the model."""
     path = document_folder(args) / f"generated-{model}.jsonl"
     if not path.exists():
-        beginnings = list(prompts(args, model))
-        there = continuations_file(args, model)
-        if there.exists():
-            written = json.loads(there.read_text())
-        else:
-            written = [continuation(args, model, prompt, i) for i, prompt in enumerate(beginnings)]
+        beginnings, kept = list(prompts(args, model)), continuations_file(args, model)
+        written = json.loads(kept.read_text()) if kept.exists() else [continuation(args, model, prompt, i) for i, prompt in enumerate(beginnings)]
         text = "".join(json.dumps({"text": prompt + more}) + "\n" for prompt, more in zip(beginnings, written, strict=True)).encode()
         check(path.name, text)
-        partial = there.with_suffix(".tmp")
-        partial.write_text(json.dumps(written, indent=0) + "\n")
-        partial.replace(there)
+        if not kept.exists():
+            partial = kept.with_suffix(".tmp")  # `keep` may run at the same time
+            partial.write_text(json.dumps(written, indent=0) + "\n")
+            partial.replace(kept)
         path.write_bytes(text)
     return path
 

@@ -31,8 +31,8 @@ constexpr double kKld = 1e-3;
 
 double RelativeErrorBound(const Case& c, const std::string& target) {
   if (c.architecture == "falcon") return kRelativeErrorGelu;
-  // The reference backend does not round activations, for any weights.
   if (c.weights == "BF16" && target.empty()) return kRelativeErrorBf16;
+  // The reference backend does not round activations, for any weights.
   return c.weights == "F32" || target == "reference" ? kRelativeErrorF32 : kRelativeErrorF16;
 }
 

@@ -112,25 +112,9 @@ void MultiplyBf16(const MatMulJob& job, const TileRange& range, const PackedFloa
       for (int64_t token = range.first_token; token < end_token;) {
         const int64_t tokens = BlockTokens(token, x.rows, kTokens);
         const Pair* packed = pairs + token * n_pairs + first * tokens;
-        switch (tokens) {
-          case kTokens:
-            MultiplyTile<kTokens>(job, tile, n, packed, token, row, first == 0);
-            break;
-          case 8:
-            MultiplyTile<8>(job, tile, n, packed, token, row, first == 0);
-            break;
-          case 4:
-            MultiplyTile<4>(job, tile, n, packed, token, row, first == 0);
-            break;
-          case 3:
-            MultiplyTile<3>(job, tile, n, packed, token, row, first == 0);
-            break;
-          case 2:
-            MultiplyTile<2>(job, tile, n, packed, token, row, first == 0);
-            break;
-          default:
-            MultiplyTile<1>(job, tile, n, packed, token, row, first == 0);
-        }
+        WithBlockTokens<kTokens>(tokens, [&](auto t) HWY_ATTR {
+          MultiplyTile<t()>(job, tile, n, packed, token, row, first == 0);
+        });
         token += tokens;
       }
     }

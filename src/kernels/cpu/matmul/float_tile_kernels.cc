@@ -100,21 +100,9 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedFlo
       for (int64_t token = range.first_token; token < end_token;) {
         const int64_t tokens = BlockTokens(token, x.rows, kTokens);
         const float* packed = x.x + token * Padded(x.cols) + first * tokens;
-        if (tokens == kTokens) {
-          MultiplyTile<kTokens>(job, tile, Padded(n), packed, token, row, first == 0);
-        } else if (tokens == 8) {
-          if constexpr (kTokens > 8) {
-            MultiplyTile<8>(job, tile, Padded(n), packed, token, row, first == 0);
-          }
-        } else if (tokens == 4) {
-          MultiplyTile<4>(job, tile, Padded(n), packed, token, row, first == 0);
-        } else if (tokens == 3) {
-          MultiplyTile<3>(job, tile, Padded(n), packed, token, row, first == 0);
-        } else if (tokens == 2) {
-          MultiplyTile<2>(job, tile, Padded(n), packed, token, row, first == 0);
-        } else {
-          MultiplyTile<1>(job, tile, Padded(n), packed, token, row, first == 0);
-        }
+        WithBlockTokens<kTokens>(tokens, [&](auto t) HWY_ATTR {
+          MultiplyTile<t()>(job, tile, Padded(n), packed, token, row, first == 0);
+        });
         token += tokens;
       }
     }

@@ -170,19 +170,8 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedQua
     for (int64_t i = 0; i < n_tiles; ++i) {
       const Tile tile = TileAt(scratch + i * tile_bytes, x.cols);
       const int64_t row = range.first_row + i * kLanes;
-      if (n == kTokens) {
-        MultiplyTile<kForm<P>, kTokens>(job, tile, x, token, row, next);
-      } else if (n == 8) {
-        if constexpr (kTokens > 8) MultiplyTile<kForm<P>, 8>(job, tile, x, token, row, next);
-      } else if (n == 4) {
-        MultiplyTile<kForm<P>, 4>(job, tile, x, token, row, next);
-      } else if (n == 3) {
-        MultiplyTile<kForm<P>, 3>(job, tile, x, token, row, next);
-      } else if (n == 2) {
-        MultiplyTile<kForm<P>, 2>(job, tile, x, token, row, next);
-      } else {
-        MultiplyTile<kForm<P>, 1>(job, tile, x, token, row, next);
-      }
+      WithBlockTokens<kTokens>(
+          n, [&](auto t) HWY_ATTR { MultiplyTile<kForm<P>, t()>(job, tile, x, token, row, next); });
     }
     token += n;
   }

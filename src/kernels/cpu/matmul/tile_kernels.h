@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels/cpu/matmul/input_kernels.h"
 #include "kernels/cpu/matmul/matmul.h"
@@ -82,6 +83,26 @@ inline int64_t BlockTokens(int64_t token, int64_t n_tokens, int tokens_per_block
   if (rest >= tokens_per_block) return tokens_per_block;
   if (rest >= 8 && tokens_per_block > 8) return 8;
   return std::min<int64_t>(rest, 4);
+}
+
+// Calls function(std::integral_constant<int, T>) for T = tokens, a number that BlockTokens returns
+// with tokens_per_block = kTokens.
+template <int kTokens, class F>
+void WithBlockTokens(int64_t tokens, const F& function) {
+  switch (tokens) {
+    case 1:
+      return function(std::integral_constant<int, 1>());
+    case 2:
+      return function(std::integral_constant<int, 2>());
+    case 3:
+      return function(std::integral_constant<int, 3>());
+    case 4:
+      return function(std::integral_constant<int, 4>());
+    case 8:
+      return function(std::integral_constant < int, kTokens<8 ? kTokens : 8>());
+    default:
+      return function(std::integral_constant<int, kTokens>());
+  }
 }
 
 }  // namespace winnow::kernels::cpu
