@@ -37,7 +37,10 @@ def arguments():
     parser.add_argument("-t", type=int, default=2, help="threads")
     parser.add_argument("--real-time", action="store_true")
     parser.add_argument("--out", type=Path, help="folder of speed.md and speed.json")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.winnow.is_file():
+        parser.error(f"--winnow {args.winnow}: no such file; `make build` makes build/release/winnow")
+    return args
 
 
 def number(x):
